@@ -18,8 +18,8 @@ use tokio::sync::{Notify, futures::Notified};
 
 use crate::identity::Identity;
 
-/// How much a connection or process may use although its account is full, so that whoever filled it can still
-/// read, list, kill and forget.
+/// How much a connection or process may use although its account is full, so that a client that filled its account can
+/// still read, list, kill and forget.
 pub const FLOOR: usize = 64 << 10;
 
 /// What memory is used for.
@@ -56,7 +56,7 @@ impl Kind {
         Kind::Handles,
     ];
 
-    /// Returns whether it is only for what is on its way; the rest is kept for as long as clients like.
+    /// Returns whether this memory is only in transit; other kinds are kept for as long as clients like.
     fn is_passing(self) -> bool {
         matches!(self, Kind::Requests | Kind::Answers | Kind::Incoming)
     }
@@ -76,8 +76,8 @@ impl Kind {
     }
 }
 
-/// The part of an account, as a divisor, that is only for requests and answers: whoever keeps too much can still list,
-/// read and forget it.
+/// The part of an account, as a divisor, that is reserved for requests and answers, so that a client that keeps too
+/// much can still list, read and forget it.
 const PASSING_PART: usize = 8;
 
 /// Counts bytes against a limit, and against its parent account.
@@ -178,7 +178,7 @@ impl Account {
         self.chain().map(most).min().unwrap_or(0)
     }
 
-    /// Returns the most that one holder can get while everything stays that clients make the server keep.
+    /// Returns the most that one holder can get while everything that is not in transit stays.
     fn attainable(&self, kind: Kind) -> usize {
         let attainable = |account: &Account| {
             let kept = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Answers | Kind::Incoming));
@@ -215,7 +215,7 @@ impl Account {
     }
 
     /// Waits until `bytes` fit, or as many as can ever fit, and charges them.
-    pub async fn taken(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
+    pub async fn reserve(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
         let bytes = bytes.min(self.most(kind));
         loop {
             match self.try_take(kind, bytes) {
@@ -225,8 +225,8 @@ impl Account {
         }
     }
 
-    /// Waits until `bytes` fit, or as many as fit once nothing else is on its way, and charges them.
-    pub(crate) async fn taken_in_turn(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
+    /// Waits until `bytes` fit, or as many as fit once nothing else is in transit, and charges them.
+    pub(crate) async fn reserve_in_turn(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
         loop {
             let bytes = bytes.min(self.attainable(kind));
             if bytes == 0 {
@@ -384,13 +384,13 @@ pub struct Accounts {
     server: Arc<Account>,
     /// How much one identity may use.
     identity_limit: usize,
-    /// And for what.
+    /// How much of that it may use for some kinds.
     identity_caps: Vec<(Kind, usize)>,
-    /// Those of identities with sessions or connections; shared by all of them, held briefly.
+    /// The accounts of identities with sessions or connections; shared by all of them, held briefly.
     by_identity: Mutex<HashMap<Identity, Weak<Account>>>,
 }
 
-/// How many accounts are kept before those without sessions and connections are looked for.
+/// How many accounts are kept before those without sessions and connections are removed.
 const REMEMBERED: usize = 64;
 
 impl Accounts {
@@ -442,7 +442,7 @@ impl Accounts {
         account
     }
 
-    /// Returns how much the identity uses that uses the most.
+    /// Returns the largest use by any identity.
     pub fn largest(&self) -> usize {
         let accounts = lock(&self.by_identity);
         accounts.values().filter_map(Weak::upgrade).map(|account| account.used()).max().unwrap_or(0)
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_leaves_nothing_behind() {
+    fn a_refused_charge_leaves_nothing_behind() {
         let server = Arc::new(Account::new(10, &[]));
         let identity = Arc::new(Account::within(&server, 100, &[(Kind::Answers, 50)]));
         for bytes in [11, 51, 101] {
@@ -534,7 +534,7 @@ mod tests {
         let [one, other] = [(); 2].map(|()| Arc::new(Account::within(&server, 60, &[])));
         let taken = one.take(Kind::Input, 60);
         let mut unheard = Context::from_waker(Waker::noop());
-        let waiting = one.taken(Kind::Answers, 20);
+        let waiting = one.reserve(Kind::Answers, 20);
         tokio::pin!(waiting);
         assert!(waiting.as_mut().poll(&mut unheard).is_pending());
         assert!(one.has_waiters() && !other.has_waiters(), "nobody else is held up");

@@ -54,7 +54,7 @@ impl Origin {
 /// Why a connection is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.reason().trim_end())]
-pub enum Crowded {
+pub enum LimitReached {
     /// The server has too many connections.
     Server,
     /// The identity has too many.
@@ -67,21 +67,23 @@ pub enum Crowded {
     HalfOpen,
 }
 
-impl Crowded {
+impl LimitReached {
     /// Returns the limit that was reached and what to do, as a line.
     pub fn reason(self) -> &'static str {
         match self {
-            Crowded::Server => "the server has too many connections (limit `connections`); try again later\n",
-            Crowded::Identity => {
+            LimitReached::Server => {
+                "the server has too many connections (limit `connections`); try again later\n"
+            }
+            LimitReached::Identity => {
                 "too many connections with this credential (limit `connections_per_identity`); close some first\n"
             }
-            Crowded::Address => {
+            LimitReached::Address => {
                 "too many connections from this address, network or user (limit `connections_per_address`); close some first\n"
             }
-            Crowded::HalfOpen => {
+            LimitReached::HalfOpen => {
                 "the server has too many unfinished connections (limit `half_open`); try again later\n"
             }
-            Crowded::HalfOpenAddress => {
+            LimitReached::HalfOpenAddress => {
                 "too many unfinished connections from this address, network or user (limit `half_open_per_address`); try again later\n"
             }
         }
@@ -126,11 +128,11 @@ impl AdmissionControl {
     ///
     /// If the server has too many half-open connections, the origin with the most of them loses its oldest one,
     /// unless this origin has as many.
-    pub fn begin(self: &Arc<Self>, origin: Origin, limits: &Limits) -> Result<HalfOpenPermit, Crowded> {
+    pub fn begin(self: &Arc<Self>, origin: Origin, limits: &Limits) -> Result<HalfOpenPermit, LimitReached> {
         let mut state = self.state();
         let of_origin = state.half_open.get(&origin).map_or(0, VecDeque::len);
         if of_origin >= limits.half_open_per_address {
-            return Err(Crowded::HalfOpenAddress);
+            return Err(LimitReached::HalfOpenAddress);
         }
         if state.half_open_count >= limits.half_open {
             state.evict_for(of_origin)?;
@@ -149,19 +151,19 @@ impl AdmissionControl {
         identity: &Identity,
         origin: Option<Origin>,
         limits: &Limits,
-    ) -> Result<Permit, Crowded> {
+    ) -> Result<Permit, LimitReached> {
         // The owner of the server cannot be locked out by address.
         let origin = origin.filter(|origin| !matches!(origin, Origin::Own(_)));
         let mut state = self.state();
         if state.connections >= limits.connections {
-            return Err(Crowded::Server);
+            return Err(LimitReached::Server);
         }
         if state.by_identity.get(identity).is_some_and(|count| *count >= limits.connections_per_identity) {
-            return Err(Crowded::Identity);
+            return Err(LimitReached::Identity);
         }
         let of_origin = origin.and_then(|origin| state.by_origin.get(&origin));
         if of_origin.is_some_and(|count| *count >= limits.connections_per_address) {
-            return Err(Crowded::Address);
+            return Err(LimitReached::Address);
         }
         state.connections += 1;
         *state.by_identity.entry(identity.clone()).or_default() += 1;
@@ -212,10 +214,10 @@ impl AdmissionControl {
 
 impl State {
     /// Makes room for an origin that has `of_origin` half-open connections.
-    fn evict_for(&mut self, of_origin: usize) -> Result<(), Crowded> {
+    fn evict_for(&mut self, of_origin: usize) -> Result<(), LimitReached> {
         let largest = self.half_open.values_mut().max_by_key(|connections| connections.len());
         let largest = largest.filter(|connections| connections.len() > of_origin);
-        let oldest = largest.and_then(VecDeque::pop_front).ok_or(Crowded::HalfOpen)?;
+        let oldest = largest.and_then(VecDeque::pop_front).ok_or(LimitReached::HalfOpen)?;
         self.half_open_count -= 1;
         oldest.evicted.cancel();
         Ok(())
@@ -323,12 +325,12 @@ mod tests {
     }
 
     #[test]
-    fn an_address_with_too_many_half_open_connections_keeps_nobody_else_out() {
+    fn an_address_with_too_many_half_open_connections_does_not_lock_out_others() {
         let (admission, limits) = (Arc::new(AdmissionControl::default()), limits());
         let begin = |origin| admission.begin(origin, &limits);
         let (bad, good, other) = (address("192.0.2.1"), address("192.0.2.2"), address("192.0.2.3"));
         let mut held: Vec<_> = (0..3).map(|_| begin(bad).unwrap()).collect();
-        assert_eq!(begin(bad).unwrap_err(), Crowded::HalfOpenAddress);
+        assert_eq!(begin(bad).unwrap_err(), LimitReached::HalfOpenAddress);
         let first = begin(good).unwrap();
         // The server is full now: the newcomers take the place of the oldest of the largest.
         let second = begin(other).unwrap();
@@ -347,7 +349,7 @@ mod tests {
         let admission = Arc::new(AdmissionControl::default());
         let origin = address("192.0.2.1");
         let _held = [admission.begin(origin, &limits).unwrap(), admission.begin(origin, &limits).unwrap()];
-        assert_eq!(admission.begin(origin, &limits).unwrap_err(), Crowded::HalfOpen);
+        assert_eq!(admission.begin(origin, &limits).unwrap_err(), LimitReached::HalfOpen);
     }
 
     #[test]
@@ -356,11 +358,11 @@ mod tests {
         let (here, there) = (Some(address("192.0.2.1")), Some(address("192.0.2.2")));
         let first = admission.admit(&token(1), here, &limits).unwrap();
         let _second = admission.admit(&token(1), there, &limits).unwrap();
-        assert_eq!(admission.admit(&token(1), None, &limits).unwrap_err(), Crowded::Identity);
+        assert_eq!(admission.admit(&token(1), None, &limits).unwrap_err(), LimitReached::Identity);
         let _third = admission.admit(&token(2), here, &limits).unwrap();
-        assert_eq!(admission.admit(&token(2), here, &limits).unwrap_err(), Crowded::Address);
+        assert_eq!(admission.admit(&token(2), here, &limits).unwrap_err(), LimitReached::Address);
         let fourth = admission.admit(&token(3), None, &limits).unwrap();
-        assert_eq!(admission.admit(&token(4), None, &limits).unwrap_err(), Crowded::Server);
+        assert_eq!(admission.admit(&token(4), None, &limits).unwrap_err(), LimitReached::Server);
         drop((first, fourth));
         let _first = admission.admit(&token(1), here, &limits).unwrap();
         assert_eq!(admission.state().by_identity.len(), 2, "what ended is forgotten");

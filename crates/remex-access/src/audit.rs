@@ -216,7 +216,7 @@ impl Audit {
     pub async fn flush(&self) {
         let Some(log) = &self.log else { return };
         let (done, flushed) = oneshot::channel();
-        // An error means that the thread has ended; what waits says what that cost.
+        // An error means that the thread has ended; the waiting lines are counted below.
         let _ = log.jobs.send(Job::Flush(done));
         let _ = tokio::time::timeout(CLOSE_LIMIT, flushed).await;
         let lost = log.waiting.lines.load(Ordering::Relaxed);
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_cannot_be_written_is_reported_to_those_who_require_it() {
+    async fn a_failed_write_is_reported_where_recording_is_required() {
         let directory = tempfile::tempdir().unwrap();
         let config = AuditConfig { is_required: true, ..AuditConfig::new(directory.path().join("audit")) };
         let audit = Audit::start(Some(&config)).unwrap();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_that_wait_for_the_disk_are_limited_by_their_bytes() {
+    fn queued_lines_are_bounded_by_their_bytes() {
         let (audit, queue) = stuck();
         (0..20).for_each(|_| audit.record(vec![b'x'; 1 << 20]));
         assert_eq!(audit.dropped(), 4);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_reopened_even_if_the_most_lines_wait() {
+    fn the_file_is_reopened_even_if_the_queue_is_full() {
         let (audit, queue) = stuck();
         (0..=WAITING_LINES).for_each(|_| audit.record(b"{}\n".to_vec()));
         assert_eq!(audit.dropped(), 1);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_that_a_full_disk_does_not_take_are_counted() {
+    async fn lines_that_do_not_fit_on_a_full_disk_are_counted() {
         let audit = Audit::start(Some(&AuditConfig::new("/dev/full".into()))).unwrap();
         (0..3).for_each(|_| audit.record(b"{}\n".to_vec()));
         audit.flush().await;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_waits_for_the_last_lines() {
+    async fn shutdown_waits_for_the_last_lines() {
         let directory = tempfile::tempdir().unwrap();
         let config = AuditConfig::new(directory.path().join("audit"));
         let audit = Audit::start(Some(&config)).unwrap();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_does_not_wait_long_for_a_disk_that_hangs() {
+    async fn shutdown_does_not_wait_long_for_a_disk_that_hangs() {
         let (audit, _queue) = stuck();
         (0..WAITING_LINES).for_each(|_| audit.record(b"{}\n".to_vec()));
         audit.flush().await;
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_disk_that_hangs_refuses_what_must_be_recorded() {
+    async fn a_disk_that_hangs_blocks_actions_that_must_be_recorded() {
         let (audit, _queue) = stuck();
         let recorded = tokio::time::timeout(2 * WRITE_LIMIT, audit.record_first(b"{}\n".to_vec())).await;
         let error = recorded.expect("a refusal in time").unwrap_err();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_nobody_reads_is_an_error_at_the_start() {
+    fn a_fifo_without_a_reader_is_an_error_at_the_start() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;

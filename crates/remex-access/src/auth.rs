@@ -38,12 +38,12 @@ pub struct TcpPeer<'a> {
 /// The process at the other end of a TCP connection within this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketHolder {
-    /// In no jail; or on another host, where nobody here can look.
+    /// In no jail; or on another host, where it cannot be inspected.
     Unconfined,
     /// In a jail.
     Jailed,
-    /// Perhaps one of its user that this process may not look into, such as a daemon that forwards connections; jails
-    /// exist that could have made the connection as well.
+    /// Perhaps a process of its user that this process may not inspect, such as a daemon that forwards connections; but
+    /// jails exist that could have made the connection as well.
     Hidden,
     /// No process has the socket open, and jails exist that could have made the connection.
     Nobody,
@@ -65,20 +65,20 @@ impl SocketHolder {
 pub enum SocketOwner {
     /// A user of this host, as the kernel knows it.
     User(u32),
-    /// The peer is on this host, but in another network namespace, so the kernel does not tell; or it is this program,
-    /// which makes an HTTP request for a client.
+    /// The peer is on this host but in another network namespace, so the kernel does not report its user; or it is this
+    /// program, which makes an HTTP request for a client.
     Unknown,
     /// The peer is on another host.
     Remote,
 }
 
-/// What a reload has done to the credential of a connected peer.
+/// How a reload has changed the credential of a connected peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Revoked {
-    /// It is not accepted any more.
+    /// It is no longer accepted.
     #[error("the credential of this connection is no longer valid; connect with another one")]
     Invalid,
-    /// It allows something else now.
+    /// Its permissions have changed.
     #[error("the scopes or the expiry of this credential have changed; connect again")]
     Changed,
 }
@@ -110,7 +110,7 @@ pub enum Denied {
     /// The user is not among those listed.
     #[error("user {0} may not connect")]
     OtherUser(u32),
-    /// The kernel does not say whose connection it is.
+    /// The kernel does not report the user at the other end.
     #[error("the user at the other end is unknown, so a token is required")]
     UnknownOwner,
     /// The login must be recorded and cannot be.
@@ -305,7 +305,7 @@ impl Authenticator {
     }
 }
 
-/// Compares with every token, so that the time tells nothing.
+/// Compares with every token, so that the time reveals nothing.
 fn find<'a>(tokens: impl Iterator<Item = &'a TokenGrant>, digest: &[u8; 32]) -> Option<&'a TokenGrant> {
     let mut found = None;
     for known in tokens {
@@ -342,13 +342,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_a_jail_is_refused_whatever_it_presents() {
+    fn a_peer_in_a_jail_is_refused_whatever_it_presents() {
         let open = Authenticator::new(Auth::default(), ME);
         let closed = Authenticator::new(Auth { tokens: vec![token("right", None)], ..Auth::default() }, ME);
         let held = |bearer, holder| TcpPeer { holder, ..peer(bearer, SocketOwner::User(ME)) };
         assert_eq!(admitted(&open, &held(None, SocketHolder::Jailed)), Err(Denied::Confined));
         assert_eq!(admitted(&closed, &held(Some("right"), SocketHolder::Jailed)), Err(Denied::Confined));
-        // Who cannot be looked into may be in a jail, so being the same user does not suffice.
+        // A process that cannot be inspected may be in a jail, so being the same user does not suffice.
         assert_eq!(admitted(&open, &held(None, SocketHolder::Hidden)), Err(Denied::UnknownProcess));
         assert_eq!(
             admitted(&closed, &held(Some("right"), SocketHolder::Hidden)),
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_name_is_no_other_name_and_counts_only_where_that_is_configured() {
+    fn a_common_name_counts_only_where_that_is_configured() {
         let common = certificate("cn:ann", 1);
         let present = TcpPeer { certificate: Some(&common), ..peer(None, SocketOwner::Remote) };
         let auth = |common_names, names: &[&str]| {

@@ -31,8 +31,8 @@ pub const MIN_PROGRESS: u64 = 1 << 20;
 
 /// A number of bytes that the whole server may use for one purpose.
 ///
-/// There is no queue: a long request that waits must not block a shorter one that fits into what is free.
-/// Whoever takes a share also charges it to the account of its identity, which may have only a part of the budget.
+/// There is no queue: a long request that waits must not block a shorter one that fits into the free part. A share is
+/// also charged to the account of its identity, which may have only a part of the budget.
 #[derive(Debug)]
 pub struct Budget {
     kind: Kind,
@@ -78,7 +78,7 @@ impl Budget {
         loop {
             // An account that is full concerns only its own identity, which must not wait here as if the budget were
             // used up.
-            let charge = account.taken(self.kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+            let charge = account.reserve(self.kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
             // Registered before the attempt, so that no share returned in between is missed.
             let returned = self.returned.notified();
             if let Some(share) = self.share(bytes, charge) {
@@ -89,11 +89,11 @@ impl Budget {
         }
     }
 
-    /// Waits for a share of `bytes`, or of as many as the account can have once nothing else of it is on its way.
+    /// Waits for a share of `bytes`, or of as many as the account can have once nothing else of it is in transit.
     pub async fn take_in_turn(self: &Arc<Self>, bytes: u64, account: &Arc<Account>) -> Share {
         let bytes = usize::try_from(bytes.min(self.total)).unwrap_or(usize::MAX);
         loop {
-            let charge = account.taken_in_turn(self.kind, bytes).await;
+            let charge = account.reserve_in_turn(self.kind, bytes).await;
             let returned = self.returned.notified();
             if let Some(share) = self.share(charge.bytes() as u64, charge) {
                 return share;
@@ -134,7 +134,7 @@ impl Budget {
         }
     }
 
-    /// Returns how many bytes nobody has.
+    /// Returns how many bytes are free.
     #[cfg(any(test, feature = "testing"))]
     pub fn free(&self) -> u64 {
         self.state().free
@@ -181,14 +181,14 @@ pub struct Share {
 impl Share {
     /// Waits until the account has room for `bytes` of a short answer or message.
     pub async fn short(kind: Kind, bytes: u64, account: &Arc<Account>) -> Self {
-        let charge = account.taken(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+        let charge = account.reserve(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
         Share { budget: None, whole: u64::MAX, bytes, charge }
     }
 
-    /// Waits until the account has room for `bytes` of a short message, or as many as it can have once nothing else of it is
-    /// on its way.
+    /// Waits until the account has room for `bytes` of a short message, or as many as it can have once nothing else of
+    /// it is in transit.
     pub async fn short_in_turn(kind: Kind, bytes: u64, account: &Arc<Account>) -> Self {
-        let charge = account.taken_in_turn(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+        let charge = account.reserve_in_turn(kind, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
         Share { budget: None, whole: u64::MAX, bytes: charge.bytes() as u64, charge }
     }
 
@@ -265,7 +265,7 @@ pub struct RequestLoad {
 }
 
 impl RequestLoad {
-    /// Creates the load of nothing, up to this many bytes.
+    /// Creates a load of zero with this limit, in bytes.
     pub fn new(limit: u64) -> Self {
         RequestLoad { limit, ..RequestLoad::default() }
     }

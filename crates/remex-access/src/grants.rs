@@ -1,4 +1,4 @@
-//! Who may connect, and what each may do, as configured.
+//! The configured grants: who may connect, and what each client may do.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{
     token::{CredentialFiles, TokenGrant},
 };
 
-/// Who may connect, and what each may do.
+/// Who may connect, and what each client may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
     /// What the server's own user may do over unix sockets, and over loopback while there are no tokens.

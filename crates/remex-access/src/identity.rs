@@ -30,7 +30,7 @@ pub enum Identity {
     Token {
         /// The name of the token.
         name: Arc<str>,
-        /// Tells tokens apart that were given no name.
+        /// Distinguishes tokens without a name.
         digest: Option<[u8; 32]>,
     },
     /// Clients with a certificate that has this name.
@@ -44,7 +44,7 @@ pub enum Identity {
     },
     /// The program that the server is a part of, over memory.
     Program,
-    /// A connection that no one else can make, on stdio, is its own identity.
+    /// A connection on stdio, which no other client can make, is its own identity.
     Own(u64),
 }
 
@@ -89,7 +89,7 @@ impl Identity {
     }
 }
 
-/// Escapes white space and what has no shape, because names stand unquoted in lines of the log.
+/// Escapes white space and invisible characters, because names are unquoted in log lines.
 struct OneWord<'a, 'b>(&'a mut fmt::Formatter<'b>);
 
 impl fmt::Write for OneWord<'_, '_> {
@@ -124,7 +124,7 @@ impl Credential {
         self.scopes.allow(Permission::Admin)
     }
 
-    /// Returns the credential of a connection that no one else can make.
+    /// Returns the credential of a connection that no other client can make.
     pub fn own(number: u64) -> Self {
         Self::unlimited(Identity::Own(number))
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_one_word_that_no_other_has() {
+    fn an_identity_is_one_unique_word() {
         let subject = |subject: &str, issuer: &str| {
             Identity::Subject { issuer: issuer.into(), subject: subject.into() }.to_string()
         };

@@ -12,8 +12,8 @@ use remex_base::lock;
 
 use crate::identity::Identity;
 
-/// How many identities are remembered before those are forgotten that have no connection and have sent nothing for a
-/// second.
+/// How many identities are remembered before those without a connection that have been silent for a second are
+/// forgotten.
 const REMEMBERED: usize = 1024;
 
 /// The rates of all identities.

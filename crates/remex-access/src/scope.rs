@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_scope_is_refused_by_name() {
+    fn an_unknown_scope_is_refused_by_name() {
         for text in [
             "",
             " ,",
@@ -407,7 +407,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_parses_to_the_same(text in "((all|http|admin|processes=[0-9]{1,3}|files:(read|write)=/[a-z %é/]{0,12}|sandbox=read-only)[ ,]){0,6}") {
+        fn printed_scopes_parse_back(text in "((all|http|admin|processes=[0-9]{1,3}|files:(read|write)=/[a-z %é/]{0,12}|sandbox=read-only)[ ,]){0,6}") {
             if let Ok(scopes) = text.parse::<Scopes>() {
                 prop_assert_eq!(scopes.to_string().parse::<Scopes>(), Ok(scopes));
             }

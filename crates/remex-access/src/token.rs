@@ -44,7 +44,7 @@ impl TokenGrant {
         TokenGrant { name: name.into(), sha256, scopes, expires_at: None }
     }
 
-    /// Returns the name of a token that was given none: the first digits of its digest.
+    /// Returns the name of a token without one: the first digits of its digest.
     pub fn default_name(sha256: &[u8; 32]) -> String {
         sha256[..4].iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,4 +1,4 @@
-//! How much memory the host lets the server have, and limits that fit into it.
+//! How much memory the host allows the server, and limits that fit into it.
 //!
 //! Start at [`fit`].
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_of_a_cgroup_and_those_above_counts() {
+    fn the_lowest_limit_of_a_cgroup_and_its_ancestors_counts() {
         let root = tempfile::tempdir().unwrap();
         let service = root.path().join("system.slice/remex.service");
         fs::create_dir_all(&service).unwrap();

@@ -1,4 +1,4 @@
-//! What a certificate says about its owner.
+//! The names and the key in a certificate.
 
 use std::{fmt, str::FromStr, sync::Arc, time::SystemTime};
 
@@ -16,8 +16,8 @@ pub struct PeerCertificate {
     pub expires_at: SystemTime,
 }
 
-/// A name in a certificate. Names of different kinds are never the same: a CA that may sign only some DNS names can still
-/// write anything into a common name.
+/// A name in a certificate. Names of different kinds are never the same: a CA that may sign only some DNS names can
+/// still write anything into a common name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CertificateName {
     /// A SPIFFE URI among the alternative names.
@@ -29,7 +29,7 @@ pub enum CertificateName {
 }
 
 impl CertificateName {
-    /// Returns the name that a URI is, if it is one of SPIFFE.
+    /// Returns the name for a URI, if it is a SPIFFE URI.
     pub fn spiffe(uri: &str) -> Option<Self> {
         uri.starts_with(SPIFFE).then(|| CertificateName::Uri(uri.into()))
     }
@@ -59,7 +59,7 @@ impl fmt::Display for CertificateName {
     }
 }
 
-/// A text that is no name of a certificate with its kind.
+/// Why a text is not the name of a certificate with its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}; {}", self.message(), self.hint())]
 pub enum InvalidCertificateName {

@@ -21,8 +21,8 @@ pub const LARGE_MESSAGE: usize = 64 << 10;
 #[derive(Debug)]
 pub struct ComputePool {
     threads: Threads<()>,
-    /// For work that can wait: it never occupies all threads.
-    aside: Semaphore,
+    /// Limits low-priority work, so that it never occupies all threads.
+    low_priority: Semaphore,
 }
 
 impl ComputePool {
@@ -32,14 +32,13 @@ impl ComputePool {
     ///
     /// If the first thread cannot be created.
     pub fn new(threads: usize) -> io::Result<Self> {
-        let aside = Semaphore::new((threads / 2).max(1));
-        Ok(ComputePool { threads: Threads::new("remex-compute", threads, Share::All)?, aside })
+        let low_priority = Semaphore::new((threads / 2).max(1));
+        Ok(ComputePool { threads: Threads::new("remex-compute", threads, Share::All)?, low_priority })
     }
 
-    /// Like [`run`](Self::run), for work that goes on as long as there is some: at most half of the threads do it, in
-    /// the order of arrival.
-    pub async fn run_aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let _turn = self.aside.acquire().await;
+    /// Like [`run`](Self::run), for continuous work: it occupies at most half of the threads, in the order of arrival.
+    pub async fn run_low_priority<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let _turn = self.low_priority.acquire().await;
         self.run(work).await
     }
 

@@ -18,7 +18,7 @@ pub trait Expire: Send + Sync {
     fn expire(self: Arc<Self>);
 
     /// Expires early to make room for others; returns `false` if it must stay.
-    fn make_way(self: Arc<Self>) -> bool {
+    fn expire_early(self: Arc<Self>) -> bool {
         self.expire();
         true
     }

@@ -13,7 +13,7 @@ const MIB: usize = 1 << 20;
 /// The longest time that a limit may have: later points in time cannot be represented everywhere.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Times that may be 0; of the others, some task would never rest.
+/// Times that may be 0; with another one at 0, some task would never sleep.
 const MAY_BE_ZERO: [&str; 6] =
     ["closed_ttl", "detach_ttl", "detach_ttl_max", "failed_login_delay", "resume_hold", "shutdown_grace"];
 
@@ -44,13 +44,13 @@ pub enum Reload {
 pub enum LimitValue {
     /// A number of bytes.
     Bytes(usize),
-    /// A number of things.
+    /// A count.
     Count(usize),
-    /// A number of things; `None` means that there is no limit.
+    /// A count; `None` means that there is no limit.
     OptionalCount(Option<usize>),
     /// A time.
     Time(Duration),
-    /// A time; `None` means for ever.
+    /// A time; `None` means forever.
     OptionalTime(Option<Duration>),
 }
 
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_the_server_cannot_work_with_are_refused() {
+    fn unusable_values_are_refused() {
         let mut limits = Limits::default();
         let mut set = |name, value| limits.set(name, value).unwrap_err();
         assert_eq!(set("session", LimitValue::Count(7)), InvalidLimit::Unknown);

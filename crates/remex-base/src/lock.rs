@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks a mutex, also if a thread has panicked while it held the lock.
 ///
-/// Updates under a lock are short, and what a panic leaves inconsistent belongs to one process or connection, which ends
-/// because of the same panic.
+/// Updates under a lock are short, and what a panic leaves inconsistent belongs to one process or connection, which
+/// ends because of the same panic.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

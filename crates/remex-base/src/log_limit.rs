@@ -1,4 +1,4 @@
-//! How often the same message is logged: what happens a thousand times a second must not fill the log.
+//! Limits how often the same message is logged, so that frequent events do not fill the log.
 //!
 //! Start at [`LogLimit`].
 
@@ -9,7 +9,7 @@ use std::{
 
 use crate::lock;
 
-/// The messages of one kind: so many in an interval are logged, and the others are counted.
+/// The messages of one kind: up to an allowance per interval are logged, and the others are counted.
 #[derive(Debug)]
 pub struct LogLimit {
     allowance: u32,
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_messages_are_logged_in_an_interval_and_the_rest_is_counted() {
+    fn messages_beyond_the_allowance_of_an_interval_are_only_counted() {
         let (limit, start) = (LogLimit::new(2, Duration::from_secs(1)), Instant::now());
         let later = |ms| start + Duration::from_millis(ms);
         let counted = [0, 0, 10, 999, 1000, 1001, 1002].map(|ms| limit.count(later(ms)));

@@ -1,7 +1,7 @@
 //! Counters for monitoring, in the text format of Prometheus.
 //!
-//! Written by hand: a counter is one atomic number, and what can be read off the server's state is read when
-//! somebody asks. Start at [`Metrics`].
+//! Hand-written: a counter is one atomic number, and values that follow from the server's state are read on request.
+//! Start at [`Metrics`].
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ const START_BUCKETS_US: [u64; 10] =
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident $name:literal $help:literal;)*) => {
-        /// Everything that is counted.
+        /// All counters.
         #[derive(Debug, Default)]
         pub struct Metrics {
             $(#[doc = $help] $(#[$doc])* pub $field: Counter,)*
@@ -58,7 +58,7 @@ counters! {
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts so many more.
+    /// Adds to the counter.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
@@ -68,7 +68,7 @@ impl Counter {
     }
 }
 
-/// Counts durations by size.
+/// Counts durations in buckets.
 #[derive(Debug, Default)]
 struct Histogram {
     /// One per bound, and one for what is longer than all of them.

@@ -47,7 +47,7 @@ pub fn find(path: &Path) -> io::Result<OpenParent> {
 pub fn open(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // An old kernel, or a filter on system calls that does not know this one.
+        // The kernel is older than `openat2`, or a filter of system calls does not know it.
         Err(Errno::NOSYS | Errno::PERM) => {
             let place = find(path)?;
             Ok(openat(&place.directory, &place.name, flags, Mode::empty())?)

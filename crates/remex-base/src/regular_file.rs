@@ -1,4 +1,4 @@
-//! Opens files that must not make a reader wait.
+//! Opens files without blocking on FIFOs and devices.
 
 use std::{
     fs::{File, OpenOptions},
@@ -24,8 +24,8 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Opens a file that a program was given when it started: a regular one, or one of its descriptors such as a pipe of the
-/// shell. Never waits for the other end of a FIFO that has a name.
+/// Opens a file that a program was given when it started: a regular one, or one of its descriptors such as a pipe of
+/// the shell. Never waits for the other end of a FIFO that has a name.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Panics: each is a defect of this crate, is logged once, and ends only what it occurred in.
+//! Contains panics: each is a bug of the server, is logged once, and ends only the task or work that it occurred in.
 //!
 //! Tasks run under [`supervise`], work on other threads under [`catch_panic`]. Guards with `Drop` release
 //! resources after a panic, never statements after an `await`. A poisoned lock is not an error: the next holder
@@ -15,7 +15,7 @@ use remex_proto::{ErrorKind, RpcError};
 
 use crate::trace::LOG_TARGET;
 
-/// A task or a function panicked, and the panic was logged.
+/// The error of a task or function that panicked; the panic was logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the work panicked, which is a defect of the server; its log says where")]
 pub struct Panicked;

@@ -1,7 +1,7 @@
 //! Threads for work that may hang: one for each piece of work, up to a limit that several parties share.
 //!
 //! Work has a key, for example the identity that it is done for. A key may occupy as many threads as it leaves free,
-//! and keys whose work waits take turns. So whatever hangs for one key, a thread is left for the next one.
+//! and keys whose work waits take turns. So even if all work of some keys hangs, a thread is left for the next key.
 //!
 //! One thread exists from the start and stays. If the host cannot create another, work waits for the existing
 //! ones; after its creation, a pool never fails or panics. Start at [`Threads`].
@@ -34,7 +34,7 @@ pub struct Threads<K: Key> {
     pool: Arc<Pool<K>>,
 }
 
-/// Whom work is done for.
+/// The key of the party that work is done for.
 pub trait Key: Clone + Eq + Hash + Send + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
@@ -61,11 +61,11 @@ struct Pool<K> {
 }
 
 struct PoolState<K> {
-    /// The keys that have work.
+    /// The keys with work.
     keys: HashMap<K, KeyWork>,
     /// Keys whose work waits for their share, in the order of their turns.
     turns: VecDeque<K>,
-    /// Work that may run, and for which there is a thread or may be another one.
+    /// Work that may run, and for which a thread exists or may be created.
     ready: VecDeque<(K, Job)>,
     /// How much work runs or is ready; `busy <= max`.
     busy: usize,
@@ -78,7 +78,7 @@ struct PoolState<K> {
 struct KeyWork {
     /// How much of it runs or is ready.
     busy: usize,
-    /// What exceeds its share.
+    /// Work that exceeds its share.
     waiting: VecDeque<Job>,
 }
 
@@ -292,7 +292,7 @@ impl FileThreads {
 }
 
 impl ClientThreads {
-    /// Returns whose threads these are.
+    /// Returns the identity that these threads work for.
     pub fn identity(&self) -> &Arc<str> {
         &self.identity
     }
@@ -310,13 +310,13 @@ impl ClientThreads {
 
 /// The threads for work of the server itself, which no client can occupy.
 #[derive(Debug)]
-pub struct OwnThreads {
-    threads: Threads<OwnWork>,
+pub struct ServerThreads {
+    threads: Threads<ServerWork>,
 }
 
-/// Work of the server itself. Whatever hangs of one kind, the others go on.
+/// A kind of work of the server itself. If one kind hangs, the others continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OwnWork {
+pub enum ServerWork {
     /// Reads token files and keys.
     Credentials,
     /// Reads certificates.
@@ -331,7 +331,7 @@ pub enum OwnWork {
     Deletions,
     /// Creates directories for the next processes of a keeper.
     Spares,
-    /// Checks the next program of a keeper, and does what the program around the server asks for, such as reloads.
+    /// Checks the next program of a keeper, and runs work for the embedding program, such as reloads.
     Program,
     /// Finds out what the host can enforce.
     Probe,
@@ -339,16 +339,16 @@ pub enum OwnWork {
     Peers,
 }
 
-impl OwnThreads {
+impl ServerThreads {
     /// Creates the threads.
     pub fn new() -> io::Result<Self> {
-        Ok(OwnThreads { threads: Threads::new("remex-own", FILE_THREADS, Share::AsManyAsLeft)? })
+        Ok(ServerThreads { threads: Threads::new("remex-own", FILE_THREADS, Share::AsManyAsLeft)? })
     }
 
     /// Runs `work` on its own thread; it continues if the future is dropped.
     pub fn run<T, W>(
         &self,
-        kind: OwnWork,
+        kind: ServerWork,
         work: W,
     ) -> impl Future<Output = Result<T, RpcError>> + Send + use<T, W>
     where
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_hangs_for_some_keys_a_thread_is_left_for_the_next() {
+    async fn work_that_hangs_leaves_a_thread_for_the_next_key() {
         let threads = Threads::new("test", 16, Share::AsManyAsLeft).unwrap();
         let mut hung = Vec::new();
         for (key, share) in [("a", 8), ("b", 4), ("c", 2), ("d", 1)] {
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_done_leaves_nothing_behind() {
+    async fn finished_work_leaves_nothing_behind() {
         let threads = Threads::new("test", 2, Share::AsManyAsLeft).unwrap();
         let works: Vec<_> = (0..50).map(|number| threads.run(number, || ())).collect();
         for work in works {
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_without_a_waiter_is_skipped_if_it_may_be() {
+    async fn optional_work_without_a_waiter_is_skipped() {
         let threads = Threads::new("test", 1, Share::All).unwrap();
         let (go, gate) = mpsc::channel::<()>();
         let first = threads.run((), move || _ = gate.recv());

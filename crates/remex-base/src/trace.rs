@@ -9,7 +9,8 @@ use tracing::{Span, field};
 /// Makes a span the child of the client's span, for a subscriber that exports spans.
 pub type SetParent = fn(&Span, &TraceContext);
 
-/// The target of what the server logs, whichever of its crates the line is from: `remex serve --log remex_server=debug`.
+/// The target of what the server logs, whichever of its crates the line is from: `remex serve --log
+/// remex_server=debug`.
 pub const LOG_TARGET: &str = "remex_server";
 
 /// The trace of one request.

@@ -1,4 +1,4 @@
-//! Refuses files that decide who may do what, and that other users could change.
+//! Refuses security-relevant files that other users could change.
 
 use std::{
     fmt, fs,
@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Other users can change a file, or replace it.
+/// The error for a file that other users can change or replace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OthersCanWrite {
     file: PathBuf,
-    /// What they can write to: the file, or a directory on its path.
+    /// The path that they can write to: the file, or a directory on its path.
     writable: PathBuf,
     /// The other user that it belongs to, if that is why.
     owner: Option<u32>,
@@ -35,7 +35,7 @@ impl OthersCanWrite {
         }
     }
 
-    /// Returns the command that mends it.
+    /// Returns the command that fixes it.
     pub fn hint(&self) -> String {
         let path = shell_word(&self.writable.display().to_string());
         match self.owner {
@@ -53,19 +53,20 @@ impl fmt::Display for OthersCanWrite {
 
 impl std::error::Error for OthersCanWrite {}
 
-/// Checks that nobody but this user and root can change or replace a file: it and the directories above it belong to them.
+/// Checks that only this user and root can change or replace a file: the file and the directories above it belong to
+/// them.
 ///
 /// A link is judged by where it is and by where it leads. What is missing is not judged.
 ///
 /// # Errors
 ///
-/// [`OthersCanWrite`] with the command that mends it.
+/// [`OthersCanWrite`] with the command that fixes it.
 pub fn check_writers(path: &Path) -> Result<(), OthersCanWrite> {
     let Ok(metadata) = path.metadata() else { return Ok(()) };
     let refused = |writable: &Path, owner| {
         Err(OthersCanWrite { file: path.to_owned(), writable: writable.to_owned(), owner })
     };
-    // Devices have no contents that somebody could write in advance.
+    // Devices have no contents that another user could write in advance.
     if metadata.is_file() || metadata.file_type().is_fifo() {
         if is_foreign(metadata.uid()) {
             return refused(path, Some(metadata.uid()));
@@ -98,9 +99,9 @@ pub fn is_unmapped(uid: u32) -> bool {
     map.split_ascii_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"]
 }
 
-/// Returns whether a file belongs to somebody else than this user and root.
+/// Returns whether a file belongs to a user other than this one and root.
 fn is_foreign(owner: u32) -> bool {
-    // Where root has no id of its own, as in a container without privileges, what is shared with it looks like this.
+    // Where root is not mapped, as in an unprivileged container, files of root on shared volumes have the overflow id.
     owner != own_uid() && owner != 0 && !is_unmapped(owner)
 }
 
@@ -108,7 +109,7 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Returns whether others than the owner of a directory can rename what others have in it.
+/// Returns whether users other than the owner of a directory can rename files of others in it.
 fn can_replace_entries(directory: &fs::Metadata) -> bool {
     let (mode, is_sticky) = (directory.mode(), directory.mode() & 0o1000 != 0);
     // Many systems give each user a group of its own with the same number, and a umask that lets it write.
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_refused_if_others_can_change_it_or_put_another_in_its_place() {
+    fn a_file_is_refused_if_others_can_change_or_replace_it() {
         let root = tempfile::tempdir().unwrap();
         let [outer, inner] = ["outer", "outer/in ner"].map(|name| root.path().join(name));
         fs::create_dir_all(&inner).unwrap();
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_user_is_refused() {
+    fn a_file_that_belongs_to_another_user_is_refused() {
         // Only root can give files away.
         if own_uid() != 0 {
             assert!(is_foreign(own_uid() + 1) && !is_foreign(own_uid()) && !is_foreign(0));

@@ -1,6 +1,6 @@
 //! Reads a log while it is written, from this or another process. Start at [`Reader`].
 //!
-//! Only through `pread`, never through a mapping: a file that somebody truncates must not kill the reader.
+//! It uses `pread` and never a mapping: truncating a mapped file would kill the reader.
 
 mod seek;
 
@@ -11,30 +11,30 @@ use std::{
 
 use crate::base::{
     event::{Cursor, Gap, GapCause, Item, Seq},
-    format::{HEAD_LEN, Kind, Lost, RecordHeader},
+    format::{DroppedOutput, HEAD_LEN, Kind, RecordHeader},
     names::{self, SegmentName},
     scanner::{Found, Opened, Scanner, lasting},
 };
 
-/// How often one call looks at the directory again because it has changed.
+/// How often one call lists the directory again because it has changed.
 const MAX_ATTEMPTS: usize = 16;
 
-/// A cursor, and where the record after it is, which saves looking for that again.
+/// A cursor and the position of the record after it, which saves a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Bookmark {
     cursor: Cursor,
-    place: Option<Place>,
+    position: Option<RecordPosition>,
 }
 
 /// Where the next record probably is; checked on use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct RecordPosition {
     salt: u64,
     at: u64,
 }
 
 impl Bookmark {
-    const START: Bookmark = Bookmark { cursor: Cursor::START, place: None };
+    const START: Bookmark = Bookmark { cursor: Cursor::START, position: None };
 
     /// Returns the last event before it; 0 before the first.
     pub fn seq(&self) -> Seq {
@@ -42,15 +42,16 @@ impl Bookmark {
     }
 
     /// Moves it within its segment.
-    fn go_to(&mut self, seq: Seq, offset: u64, at: u64) {
+    fn advance(&mut self, seq: Seq, offset: u64, at: u64) {
         self.cursor = Cursor { seq, offset: Some(offset) };
-        self.place = self.place.map(|place| Place { at, ..place });
+        self.position = self.position.map(|position| RecordPosition { at, ..position });
     }
 }
 
 /// Reads the log in one directory; any number of cursors can share it.
 ///
-/// It goes on where it was: a cursor at another event has its record looked for, unless there is a [`Bookmark`] of it.
+/// It continues at its last position. For a cursor at another event, it searches for the record, unless it gets a
+/// [`Bookmark`].
 /// It has one buffer of 192 KiB, allocated with the first read, and at most one open file.
 #[derive(Debug)]
 pub struct Reader {
@@ -58,16 +59,16 @@ pub struct Reader {
     /// The segments when the directory was last listed.
     names: Vec<SegmentName>,
     scanner: Scanner,
-    /// Where it was last.
+    /// Its last position.
     last: Option<Bookmark>,
 }
 
-/// What is next for a cursor.
+/// The next step for a cursor.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The record of the event and its position in the open segment.
     Record { header: RecordHeader, at: u64 },
-    /// Missing events, the offset after them, and the position in the open segment to go on at.
+    /// Missing events, the offset after them, and the position in the open segment to continue at.
     Gap { gap: Gap, offset: Option<u64>, at: Option<u64> },
 }
 
@@ -77,7 +78,7 @@ enum Search {
     /// Its record.
     Record { header: RecordHeader, at: u64 },
     /// The record that says that it was dropped.
-    Dropped { header: RecordHeader, at: u64, lost: Lost },
+    Dropped { header: RecordHeader, at: u64, dropped: DroppedOutput },
     /// It is not there, but this later position is.
     Later { seq: Seq, offset: u64, at: u64, cause: GapCause },
     /// The segment has nothing from it on.
@@ -101,21 +102,21 @@ impl Reader {
         &self.dir
     }
 
-    /// Returns where it was last.
+    /// Returns its last position.
     pub fn bookmark(&self) -> Option<Bookmark> {
         self.last
     }
 
-    /// Goes on where another reader was.
+    /// Continues at the position of another reader.
     pub fn resume(&mut self, bookmark: Option<Bookmark>) {
         self.last = bookmark;
     }
 
     /// Returns the next item and advances `cursor`, or `None` if it has seen event `up_to`.
     ///
-    /// `up_to` is the newest event that is known to be written; nothing after it is read or reported, except that a gap of
-    /// evicted events may end after it. What cannot be read is a gap: with exact numbers, and with exact bytes unless the
-    /// damage reaches `up_to`.
+    /// `up_to` is the newest event that is known to be written; nothing after it is read or reported, except that a gap
+    /// of evicted events may end after it. What cannot be read is a gap: with exact numbers, and with exact bytes
+    /// unless the damage reaches `up_to`.
     ///
     /// # Errors
     ///
@@ -125,10 +126,10 @@ impl Reader {
         if cursor.seq >= up_to {
             return Ok(None);
         }
-        let place = self.last.filter(|last| last.seq() == cursor.seq).and_then(|last| last.place);
-        match self.step(cursor, place, up_to)? {
+        let position = self.last.filter(|last| last.seq() == cursor.seq).and_then(|last| last.position);
+        match self.step(cursor, position, up_to)? {
             Step::Gap { gap, offset, at } => {
-                self.go_to(cursor, Cursor { seq: gap.to_seq, offset }, at);
+                self.advance(cursor, Cursor { seq: gap.to_seq, offset }, at);
                 Ok(Some(Item::Gap(gap)))
             }
             Step::Record { header, at } => self.item(cursor, up_to, &header, at).map(Some),
@@ -136,10 +137,10 @@ impl Reader {
     }
 
     /// Moves `cursor`, after which the next record is at `at`.
-    fn go_to(&mut self, cursor: &mut Cursor, target: Cursor, at: Option<u64>) {
-        let place = at.zip(self.scanner.salt()).map(|(at, salt)| Place { salt, at });
+    fn advance(&mut self, cursor: &mut Cursor, target: Cursor, at: Option<u64>) {
+        let position = at.zip(self.scanner.salt()).map(|(at, salt)| RecordPosition { salt, at });
         *cursor = target;
-        self.last = Some(Bookmark { cursor: target, place });
+        self.last = Some(Bookmark { cursor: target, position });
     }
 
     /// Returns the event of the record at `at`, or a gap if its payload is damaged.
@@ -157,7 +158,7 @@ impl Reader {
         };
         let len = if matches!(kind, Kind::Output(_)) { u64::from(header.len) } else { 0 };
         let end = Cursor { seq, offset: offset.checked_add(len) };
-        self.go_to(cursor, end, Some(at.saturating_add(header.size())));
+        self.advance(cursor, end, Some(at.saturating_add(header.size())));
         let payload = self.scanner.payload(at, header);
         Ok(match kind {
             _ if !is_whole => {
@@ -172,7 +173,12 @@ impl Reader {
     }
 
     /// Finds the event after `cursor`, or what is missing there.
-    fn step(&mut self, cursor: &Cursor, mut place: Option<Place>, up_to: Seq) -> io::Result<Step> {
+    fn step(
+        &mut self,
+        cursor: &Cursor,
+        mut position: Option<RecordPosition>,
+        up_to: Seq,
+    ) -> io::Result<Step> {
         let want = cursor.seq + 1;
         let mut is_listed = false;
         for _ in 0..MAX_ATTEMPTS {
@@ -187,9 +193,11 @@ impl Reader {
                 }
                 continue;
             };
-            let cause = match self.search(index, place, want, up_to)? {
+            let cause = match self.search(index, position, want, up_to)? {
                 Search::Record { header, at } => return Ok(Step::Record { header, at }),
-                Search::Dropped { header, at, lost } => return Ok(dropped(cursor, &header, at, &lost)),
+                Search::Dropped { header, at, dropped } => {
+                    return Ok(dropped_gap(cursor, &header, at, &dropped));
+                }
                 Search::Later { seq, offset, at, cause } => {
                     return Ok(gap_until(
                         cursor,
@@ -208,7 +216,7 @@ impl Reader {
                 continue;
             }
             // A recovery may have moved the end of the segment back.
-            if place.take().is_some() {
+            if position.take().is_some() {
                 continue;
             }
             return Ok(self.gap_before(index + 1, cursor, up_to, cause));
@@ -222,12 +230,20 @@ impl Reader {
     }
 
     /// Looks for the event `want` in a segment.
-    fn search(&mut self, index: usize, place: Option<Place>, want: Seq, up_to: Seq) -> io::Result<Search> {
+    fn search(
+        &mut self,
+        index: usize,
+        position: Option<RecordPosition>,
+        want: Seq,
+        up_to: Seq,
+    ) -> io::Result<Search> {
         let header = match self.scanner.open(&self.dir, self.names[index])? {
             Opened::Ready(header) => header,
             Opened::Unreadable(cause) => return Ok(Search::Nothing(cause)),
         };
-        let start = place.filter(|place| place.salt == header.salt).map_or(HEAD_LEN as u64, |place| place.at);
+        let start = position
+            .filter(|position| position.salt == header.salt)
+            .map_or(HEAD_LEN as u64, |position| position.at);
         match self.search_from(start, want, up_to) {
             Err(error) => lasting(&error).map(Search::Nothing).ok_or(error),
             found => found,
@@ -257,9 +273,9 @@ impl Reader {
             if last.is_some_and(|last| last >= want) {
                 match header.kind {
                     Kind::Unknown | Kind::Note(_) => {}
-                    Kind::Gap => match self.scanner.lost(at, &header, up_to)? {
-                        Some(lost) => return Ok(Search::Dropped { header, at, lost }),
-                        // The next record knows how many bytes it was.
+                    Kind::Gap => match self.scanner.dropped(at, &header, up_to)? {
+                        Some(dropped) => return Ok(Search::Dropped { header, at, dropped }),
+                        // The offset of the next record tells how many bytes are missing.
                         None => cause = GapCause::Corrupted,
                     },
                     Kind::Output(_) | Kind::Exited | Kind::Closed => {
@@ -305,14 +321,14 @@ impl Step {
 }
 
 /// Returns the gap that a gap record reports.
-fn dropped(cursor: &Cursor, header: &RecordHeader, at: u64, lost: &Lost) -> Step {
+fn dropped_gap(cursor: &Cursor, header: &RecordHeader, at: u64, dropped: &DroppedOutput) -> Step {
     let from_seq = cursor.seq + 1;
-    let total = lost.bytes.total();
+    let total = dropped.bytes.total();
     let gap = Gap {
         from_seq,
         to_seq: header.last_seq().unwrap_or(from_seq),
         bytes: (header.seq == from_seq).then_some(total),
-        cause: GapCause::Dropped(lost.cause),
+        cause: GapCause::Dropped(dropped.cause),
     };
     Step::Gap { gap, offset: header.offset.checked_add(total), at: Some(at.saturating_add(header.size())) }
 }
@@ -328,7 +344,7 @@ fn gap_until(cursor: &Cursor, next: SegmentName, up_to: Seq, cause: GapCause) ->
     Step::Gap { gap, offset: Some(next.first_offset), at: None }
 }
 
-/// Returns the gap from `cursor` to `up_to`, whose bytes nobody knows.
+/// Returns the gap from `cursor` to `up_to`, of an unknown number of bytes.
 fn gap_to(cursor: &Cursor, up_to: Seq, cause: GapCause) -> Step {
     let gap = Gap { from_seq: cursor.seq + 1, to_seq: up_to, bytes: None, cause };
     Step::Gap { gap, offset: None, at: None }

@@ -60,7 +60,7 @@ impl Event {
     }
 }
 
-/// A log in a directory that vanishes, and what was appended to it.
+/// A log in a temporary directory, and the events that were appended to it.
 struct Log {
     dir: TempDir,
     writer: Option<Writer>,
@@ -87,7 +87,7 @@ impl Log {
             log.append(Stream::Stdout, &[round; 33]);
             log.append(Stream::Stderr, &vec![round; 7 * usize::from(round) + 1]);
             if round == 5 {
-                log.lose(Stream::Pty, 1000);
+                log.drop_output(Stream::Pty, 1000);
             }
             if round == 6 {
                 log.writer().note(2, &[6; 20]).unwrap();
@@ -132,10 +132,10 @@ impl Log {
         self.offset += bytes.len() as u64;
     }
 
-    fn lose(&mut self, stream: Stream, len: u64) {
+    fn drop_output(&mut self, stream: Stream, len: u64) {
         let cause = Cause::DiskFull;
         let next_seq = self.writer().position().next_seq;
-        self.writer().lose(stream, len, cause);
+        self.writer().drop_output(stream, len, cause);
         self.offset += len;
         let is_new = self.writer().position().next_seq > next_seq;
         if let Some(Event::Gap(gap)) = self.events.last_mut().filter(|_| !is_new) {
@@ -209,7 +209,7 @@ fn read_from(reader: &mut Reader, mut cursor: Cursor, up_to: Seq) -> Vec<Event> 
 /// Asserts that `read` is `written` with some events replaced by gaps, whose numbers and bytes are right.
 ///
 /// Returns the missing events.
-fn assert_true(read: &[Event], written: &[Event]) -> Vec<Seq> {
+fn assert_faithful(read: &[Event], written: &[Event]) -> Vec<Seq> {
     let mut next = 1;
     let mut missing = Vec::new();
     for event in read {
@@ -241,11 +241,11 @@ struct FailingDisk {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Failure {
-    /// Nothing works any more, and a write is torn, as if the process were gone.
+    /// Every operation fails, and a write is torn, as if the process had been killed.
     Crash,
-    /// Whatever needs space fails.
+    /// Operations that need space fail.
     Full,
-    /// Whatever needs space reports an I/O error.
+    /// Operations that need space report an I/O error.
     Broken,
     /// As `Full`, and space cannot be allocated ahead on this file system.
     FullWithoutAllocation,

@@ -1,9 +1,9 @@
 //! Writes the log of one process. Start at [`Writer`].
 //!
-//! It promises that nothing is read from a process before there is certainly a place for it: ask [`Writer::room`] first.
-//! It never waits for the disk, except in [`Writer::sync`].
+//! It promises that nothing is read from a process before there is certainly a place for it: ask [`Writer::room`]
+//! first. It never waits for the disk, except in [`Writer::sync`].
 
-mod blank;
+mod empty;
 mod ledger;
 mod open;
 mod retention;
@@ -18,19 +18,20 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-pub use blank::Blank;
+pub use empty::EmptyLog;
 use ledger::Ledger;
 pub use open::Recovered;
-use retention::{Sealed, may_evict_before};
+use retention::{SealedSegment, may_evict_before};
 use tail::Tail;
-use unsynced::SyncLoss;
+use unsynced::SyncFailure;
 pub use unsynced::Unsynced;
 
 use crate::base::{
     disk::Disk,
     event::{Cause, End, Hold, Point, Produced, Seq, Stream},
     format::{
-        GAP_RECORD, Kind, Lost, MAX_CHUNK, MAX_END_PAYLOAD, MAX_RECORD, RECORD_LEN, RecordHeader, push_record,
+        DroppedOutput, GAP_RECORD, Kind, MAX_CHUNK, MAX_END_PAYLOAD, MAX_RECORD, RECORD_LEN, RecordHeader,
+        push_record,
     },
     names::SegmentName,
     scanner::{Opened, Scanner},
@@ -42,10 +43,10 @@ const FIRST_STEP: u64 = 64 << 10;
 const MAX_STEP: u64 = 1 << 20;
 /// Reservations are multiples of this, the usual block size.
 const BLOCK: u64 = 4 << 10;
-/// With less room than this more space is reserved.
+/// With less room than this, more space is reserved.
 const MIN_ROOM: u64 = 16 << 10;
 
-/// Whoever makes room in a log has what it gives back to itself, until it has taken what it needs.
+/// Held while a log evicts to make room, so that other logs cannot take the freed space first.
 static MAKING_ROOM: Mutex<()> = Mutex::new(());
 
 /// How much a log keeps.
@@ -53,7 +54,7 @@ static MAKING_ROOM: Mutex<()> = Mutex::new(());
 pub struct Options {
     /// Bytes of output to keep at least, and to hold at most.
     pub retain_bytes: u64,
-    /// The length from which on a segment is full; `None` for an eighth of `retain_bytes` within 64 KiB and 8 MiB.
+    /// The length at which a segment is full; `None` for an eighth of `retain_bytes`, between 64 KiB and 8 MiB.
     pub segment_bytes: Option<u64>,
 }
 
@@ -79,12 +80,12 @@ pub struct Appended {
     pub seq: Seq,
     /// Bytes of output in it.
     pub len: usize,
-    /// Whether it is in the file. If not, it is kept in memory and written as soon as the file system allows; it must not
-    /// be announced to readers before [`Position::written_seq`] has reached it.
+    /// Whether it is in the file. If not, it is kept in memory and written as soon as the file system allows; it must
+    /// not be announced to readers before [`Position::written_seq`] has reached it.
     pub is_written: bool,
 }
 
-/// Where a log stands. Produced bytes are always the sum of retained, evicted and lost bytes.
+/// The state of a log in numbers. Produced bytes are always the sum of retained, evicted and dropped bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The first event that is not evicted, or the next one.
@@ -93,7 +94,7 @@ pub struct Position {
     pub first_offset: u64,
     /// The next event.
     pub next_seq: Seq,
-    /// Bytes of output before it, including lost ones.
+    /// Bytes of output before it, including dropped ones.
     pub offset: u64,
     /// The newest event that readers can read.
     pub written_seq: Seq,
@@ -103,15 +104,15 @@ pub struct Position {
     pub retained: u64,
     /// Bytes evicted.
     pub evicted: u64,
-    /// Bytes lost.
-    pub lost: u64,
+    /// Bytes dropped.
+    pub dropped: u64,
     /// Bytes counted in the space of the log.
     pub disk_bytes: u64,
 }
 
 /// The writer of one log; there must be only one.
 ///
-/// Dropping it gives back what is reserved but unused; the bytes of its files stay counted, see [`Writer::close`].
+/// Dropping it releases unused reservations; the bytes of its files stay counted, see [`Writer::close`].
 pub struct Writer {
     dir: PathBuf,
     disk: Box<dyn Disk>,
@@ -120,14 +121,14 @@ pub struct Writer {
     segment_bytes: u64,
     /// How much to reserve next.
     step: u64,
-    sealed: VecDeque<Sealed>,
+    sealed: VecDeque<SealedSegment>,
     tail: Tail,
     ledger: Ledger,
-    /// Bytes lost before the first segment.
-    first_lost: u64,
+    /// Bytes dropped before the first segment.
+    first_dropped: u64,
     /// Whether the names of all segments are on the medium.
     is_dir_synced: bool,
-    sync_loss: SyncLoss,
+    sync_failure: SyncFailure,
 }
 
 impl std::fmt::Debug for Writer {
@@ -164,7 +165,7 @@ impl Writer {
             return Room::Full(Cause::Retention);
         }
         match self.make_room(within.min(MAX_CHUNK as u64), hold) {
-            Ok(bytes) => match self.write_loss() {
+            Ok(bytes) => match self.write_dropped_run() {
                 Ok(()) => Room::Bytes(bytes as usize),
                 Err(cause) => Room::Full(cause),
             },
@@ -174,8 +175,8 @@ impl Writer {
 
     /// Appends up to `max` bytes of `stream` that `fill` writes into the slice it is given, as one event.
     ///
-    /// `max` is what [`Writer::room`] has returned, or less. `fill` returns how many bytes it wrote. Returns `None`, and
-    /// appends nothing, if that is 0; without room, `fill` is not called.
+    /// `max` is what [`Writer::room`] has returned, or less. `fill` returns how many bytes it wrote. Returns `None`,
+    /// and appends nothing, if that is 0; without room, `fill` is not called.
     ///
     /// # Errors
     ///
@@ -192,7 +193,7 @@ impl Writer {
             return Ok(None);
         }
         let max = max.min(MAX_CHUNK).min(usize::try_from(self.free()).unwrap_or(usize::MAX));
-        if max == 0 || self.write_loss().is_err() {
+        if max == 0 || self.write_dropped_run().is_err() {
             return Ok(None);
         }
         let mut record = RECORD.take();
@@ -227,29 +228,30 @@ impl Writer {
 
     /// Records that `len` bytes of `stream` were dropped because there was no room for them.
     ///
-    /// Consecutive losses are one event, with the first cause. It is written as soon as there is room, before anything
-    /// that follows.
-    pub fn lose(&mut self, stream: Stream, len: u64, cause: Cause) {
+    /// Consecutive drops are one event, with the first cause. It is written as soon as there is room, before any later
+    /// record.
+    pub fn drop_output(&mut self, stream: Stream, len: u64, cause: Cause) {
         if len > 0 {
-            self.ledger.lose(stream, len, cause);
+            self.ledger.drop_output(stream, len, cause);
         }
     }
 
-    /// Returns the run of losses that is not in the file yet, for [`Writer::resume_loss`] of the next writer.
-    pub fn unwritten_loss(&self) -> Option<Vec<u8>> {
-        self.ledger.unwritten_loss()
+    /// Returns the run of dropped output that is not in the file yet, for [`Writer::resume_dropped_run`] of the next
+    /// writer.
+    pub fn unwritten_dropped_run(&self) -> Option<Vec<u8>> {
+        self.ledger.unwritten_dropped_run()
     }
 
-    /// Goes on with a run of losses that the writer before could not write.
+    /// Continues a run of dropped output that the previous writer could not write.
     ///
     /// # Errors
     ///
     /// If these bytes are not such a run.
-    pub fn resume_loss(&mut self, loss: &[u8]) -> io::Result<()> {
-        let Lost { bytes, cause } = Lost::decode(loss).ok_or(io::ErrorKind::InvalidData)?;
-        self.lose(Stream::Stdout, bytes.stdout, cause);
-        self.lose(Stream::Stderr, bytes.stderr, cause);
-        self.lose(Stream::Pty, bytes.pty, cause);
+    pub fn resume_dropped_run(&mut self, run: &[u8]) -> io::Result<()> {
+        let DroppedOutput { bytes, cause } = DroppedOutput::decode(run).ok_or(io::ErrorKind::InvalidData)?;
+        self.drop_output(Stream::Stdout, bytes.stdout, cause);
+        self.drop_output(Stream::Stderr, bytes.stderr, cause);
+        self.drop_output(Stream::Pty, bytes.pty, cause);
         Ok(())
     }
 
@@ -288,7 +290,7 @@ impl Writer {
         check_len(payload, MAX_END_PAYLOAD)?;
         let mut records = Vec::new();
         let key = self.tail.header.key();
-        self.ledger.push_loss(&mut records, key);
+        self.ledger.push_dropped_run(&mut records, key);
         let seq = self.ledger.count(at_ms);
         let header = RecordHeader::new(kind, seq, self.ledger.offset, at_ms, payload);
         push_record(&mut records, key, &header, payload);
@@ -330,8 +332,8 @@ impl Writer {
             && self.ledger.offset.saturating_sub(next.first_offset) >= self.retain_bytes
         {
             // Only now, because it may read a header.
-            let lost = self.ledger.lost.saturating_sub(self.lost_before_second());
-            let retained = (self.ledger.offset - next.first_offset).saturating_sub(lost);
+            let dropped = self.ledger.dropped.saturating_sub(self.dropped_before_second());
+            let retained = (self.ledger.offset - next.first_offset).saturating_sub(dropped);
             if retained < self.retain_bytes || self.evict_first().is_err() {
                 break;
             }
@@ -351,7 +353,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The error of the file system, now or in an earlier sync: nothing brings back what that has lost.
+    /// The error of the file system, now or in an earlier sync: data lost by a failed sync stays lost.
     pub fn sync(&mut self) -> io::Result<()> {
         let unsynced = self.unsynced()?;
         unsynced.wait(|file| self.disk.sync(file))?;
@@ -359,8 +361,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns what to wait for until everything written so far is on the medium; another thread can do that while this
-    /// one goes on writing. Pass it to [`Writer::synced`] afterwards.
+    /// Returns the files to sync until everything written so far is on the medium; another thread can do that while
+    /// this one continues to write. Pass the result to [`Writer::synced`] afterwards.
     ///
     /// # Errors
     ///
@@ -370,11 +372,18 @@ impl Writer {
         let sealed =
             self.sealed.iter().filter(|sealed| !sealed.is_synced).map(|sealed| sealed.name).collect();
         let (tail, name) = (self.tail.clone_file(&self.dir)?, self.tail.header.name);
-        let loss = self.sync_loss.clone();
-        Ok(Unsynced { dir: self.dir.clone(), sealed, tail, name, is_dir_synced: self.is_dir_synced, loss })
+        let sync_failure = self.sync_failure.clone();
+        Ok(Unsynced {
+            dir: self.dir.clone(),
+            sealed,
+            tail,
+            name,
+            is_dir_synced: self.is_dir_synced,
+            sync_failure,
+        })
     }
 
-    /// Notes that what [`Writer::unsynced`] returned is on the medium.
+    /// Records that the files that [`Writer::unsynced`] returned are on the medium.
     pub fn synced(&mut self, done: &Unsynced) {
         for sealed in &mut self.sealed {
             sealed.is_synced |= done.sealed.contains(&sealed.name);
@@ -383,11 +392,11 @@ impl Writer {
         self.is_dir_synced |= self.tail.header.name == done.name;
     }
 
-    /// Returns where the log stands.
+    /// Returns the state of the log in numbers.
     pub fn position(&self) -> Position {
-        let Ledger { next_seq, offset, produced, lost, .. } = self.ledger;
+        let Ledger { next_seq, offset, produced, dropped, .. } = self.ledger;
         let first = self.sealed.front().map_or(self.tail.header.name, |sealed| sealed.name);
-        let evicted = first.first_offset.saturating_sub(self.first_lost);
+        let evicted = first.first_offset.saturating_sub(self.first_dropped);
         Position {
             first_seq: first.first_seq,
             first_offset: first.first_offset,
@@ -395,15 +404,15 @@ impl Writer {
             offset,
             written_seq: self.tail.written_seq,
             produced,
-            retained: offset.saturating_sub(lost).saturating_sub(evicted),
+            retained: offset.saturating_sub(dropped).saturating_sub(evicted),
             evicted,
-            lost,
+            dropped,
             disk_bytes: self.disk_bytes(),
         }
     }
 
-    /// Gives back what is reserved but unused, and returns the bytes that stay counted in the space of the log; whoever
-    /// deletes the directory releases them.
+    /// Releases unused reservations, and returns the bytes that stay counted in the space of the log. The caller
+    /// releases them when it deletes the directory.
     ///
     /// # Errors
     ///
@@ -420,7 +429,7 @@ impl Writer {
 
     /// Returns how much output fits into what is reserved.
     fn free(&self) -> u64 {
-        let gap = if self.ledger.has_loss() { GAP_RECORD } else { 0 };
+        let gap = if self.ledger.has_dropped_run() { GAP_RECORD } else { 0 };
         let taken = self.tail.end() + self.ledger.reserve() + gap + RECORD_LEN as u64;
         // Whole words, because of the padding.
         self.tail.reserved.saturating_sub(taken) & !7
@@ -444,7 +453,7 @@ impl Writer {
         }
     }
 
-    /// Gives back the oldest segment that `hold` lets go of; returns whether there was one.
+    /// Releases the oldest segment if `hold` allows it; returns whether there was one.
     fn shrink(&mut self, hold: Hold) -> bool {
         if let Some(next) = self.second_segment() {
             return may_evict_before(next.first_seq, hold) && self.evict_first().is_ok();
@@ -453,7 +462,7 @@ impl Writer {
         is_read && self.tail.has_events && self.replace_only_segment().is_ok()
     }
 
-    /// Starts a new segment in the space of the only one, which others would take if it were just deleted.
+    /// Starts a new segment in the space of the only one: if that were deleted first, other logs could take its space.
     fn replace_only_segment(&mut self) -> Result<(), Cause> {
         let reserved = self.tail.reserved;
         self.tail.trim(&*self.disk, &*self.space).map_err(|error| Cause::of(&error))?;
@@ -508,12 +517,12 @@ impl Writer {
         if old.header.name == header.name {
             self.space.release(old.reserved);
         } else {
-            // Blocks that are not given back stay counted.
+            // Blocks that are not released stay counted.
             old.trim(&*self.disk, &*self.space).ok();
-            self.sealed.push_back(Sealed {
+            self.sealed.push_back(SealedSegment {
                 name: old.header.name,
                 bytes: old.reserved,
-                lost_before: Some(old.header.lost),
+                dropped_before: Some(old.header.dropped),
                 is_synced: false,
             });
         }
@@ -521,10 +530,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the run of losses, if there is one.
-    fn write_loss(&mut self) -> Result<(), Cause> {
+    /// Writes the run of dropped output, if there is one.
+    fn write_dropped_run(&mut self) -> Result<(), Cause> {
         let mut record = Vec::new();
-        if self.ledger.push_loss(&mut record, self.tail.header.key()) {
+        if self.ledger.push_dropped_run(&mut record, self.tail.header.key()) {
             self.tail.append(&*self.disk, &*self.space, &record, self.ledger.next_seq - 1);
         }
         self.flush()
@@ -536,26 +545,26 @@ impl Writer {
         Some(self.sealed.get(1).map_or(self.tail.header.name, |sealed| sealed.name))
     }
 
-    /// Returns the bytes lost before the second segment.
-    fn lost_before_second(&mut self) -> u64 {
-        let Some(second) = self.sealed.get_mut(1) else { return self.tail.header.lost };
-        // A segment whose header is damaged counts as one before which nothing more was lost.
-        *second.lost_before.get_or_insert_with(|| match Scanner::default().open(&self.dir, second.name) {
-            Ok(Opened::Ready(header)) => header.lost,
-            Ok(Opened::Unreadable(_)) | Err(_) => self.first_lost,
+    /// Returns the bytes dropped before the second segment.
+    fn dropped_before_second(&mut self) -> u64 {
+        let Some(second) = self.sealed.get_mut(1) else { return self.tail.header.dropped };
+        // If its header is damaged, assume that nothing was dropped in the first segment.
+        *second.dropped_before.get_or_insert_with(|| match Scanner::default().open(&self.dir, second.name) {
+            Ok(Opened::Ready(header)) => header.dropped,
+            Ok(Opened::Unreadable(_)) | Err(_) => self.first_dropped,
         })
     }
 
     /// Deletes the oldest segment.
     fn evict_first(&mut self) -> io::Result<()> {
-        let lost_before_second = self.lost_before_second();
+        let dropped_before_second = self.dropped_before_second();
         let Some(first) = self.sealed.front() else { return Ok(()) };
         match self.disk.remove(&self.dir.join(first.name.file_name())) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
         self.space.release(first.bytes);
-        self.first_lost = lost_before_second;
+        self.first_dropped = dropped_before_second;
         self.sealed.pop_front();
         Ok(())
     }
@@ -563,7 +572,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Nobody is there to be told; blocks that are not given back now are when the log is opened and closed again.
+        // `Drop` cannot report errors; blocks that are not released now are when the log is opened and closed again.
         self.tail.trim(&*self.disk, &*self.space).ok();
     }
 }

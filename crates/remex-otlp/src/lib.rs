@@ -26,7 +26,7 @@ use sender::Sender;
 /// The name of the service, unless a variable names it.
 const SERVICE: &str = "remex";
 
-/// How long the end of the program waits until the last spans are sent.
+/// How long the shutdown of the program waits until the last spans are sent.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
 /// Variables that name a collector.
@@ -146,7 +146,7 @@ pub fn set_parent(span: &Span, context: &TraceContext) {
     let _ = span.set_parent(Context::new().with_remote_span_context(remote));
 }
 
-/// Describes this program, as far as variables do not.
+/// Describes this program, unless variables do.
 fn resource() -> Resource {
     let attributes = env::var("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
     let is_named = attributes.split(',').any(|pair| pair.trim().starts_with("service.name="));

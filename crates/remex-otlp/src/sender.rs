@@ -28,7 +28,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(600);
 /// Gives spans their final form and sends them.
 pub(super) struct Sender<E> {
     exporter: E,
-    /// Of the exporter alone, so that neither waits for the tasks of the other.
+    /// A runtime of its own, so that the exporter and the server do not wait for each other's tasks.
     runtime: Runtime,
     timeout: Duration,
     /// Used by one thread at a time.
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_collector_that_fails_is_reported_once_in_a_while() {
+    fn a_failing_collector_is_reported_at_intervals() {
         let (mut reports, begin) = (Reports::default(), Instant::now());
         let minutes = |minutes: u64| begin + Duration::from_secs(60 * minutes);
         assert_eq!(reports.on_result(true, minutes(0)), Report::Nothing);

@@ -169,7 +169,7 @@ fn without_a_collector_spans_are_dropped_and_nothing_waits() {
 }
 
 #[test]
-fn a_collector_that_does_not_answer_delays_the_end_for_a_few_seconds_only() {
+fn an_unresponsive_collector_delays_the_shutdown_by_a_few_seconds_only() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let exporter = Exporter::to(&format!("http://{}/v1/traces", listener.local_addr().unwrap())).unwrap();
     with_default(registry().with(exporter.layer()), || {

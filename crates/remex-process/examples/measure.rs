@@ -1,5 +1,5 @@
-//! Compares the start and end of `/bin/true`, unconfined and confined, with a bare `posix_spawn` and wait, in interleaved
-//! rounds; then the starts with many open descriptors, as a server with thousands of processes has.
+//! Compares the start and end of `/bin/true`, unconfined and confined, with a bare `posix_spawn` and wait, in
+//! interleaved rounds; then the starts with many open descriptors, as a server with thousands of processes has.
 //!
 //! `cargo run --release -p remex-process --example measure`
 #![allow(unsafe_code, clippy::print_stdout)]

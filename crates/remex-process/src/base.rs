@@ -2,10 +2,10 @@
 
 pub(crate) mod memory;
 pub(crate) mod pid;
-#[cfg(feature = "serde")]
-pub(crate) mod plain;
 pub(crate) mod proc;
 pub(crate) mod rlimits;
+#[cfg(feature = "serde")]
+pub(crate) mod serde_numbers;
 pub(crate) mod shared_table;
 pub(crate) mod signal;
 pub(crate) mod slots;

@@ -2,12 +2,12 @@
 
 pub(crate) mod attempt;
 pub(crate) mod clone;
+pub(crate) mod create;
 pub(crate) mod descriptors;
 pub(crate) mod exit;
 pub(crate) mod image;
 pub(crate) mod init;
 pub(crate) mod janitor;
-pub(crate) mod newborn;
 pub(crate) mod prepared;
 pub(crate) mod proxy;
 pub(crate) mod resources;

@@ -1,6 +1,6 @@
-//! What a program does about its own process: signals, its end, its terminal, the handover to a new version.
+//! Functions for the program's own process: its signals, exit and terminal, and the handover to a new version.
 
 pub(crate) mod early_signals;
-pub(crate) mod foreground;
+pub(crate) mod exit_by_signal;
 pub(crate) mod handover;
-pub(crate) mod own_end;
+pub(crate) mod terminal_state;

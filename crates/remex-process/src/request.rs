@@ -1,4 +1,4 @@
-//! What is asked for in a start: limits, jail, descriptors, and the errors that refuse it.
+//! The description of a start: limits, jail, descriptors; and the errors that refuse it.
 
 pub(crate) mod cgroup;
 pub(crate) mod error;

@@ -19,13 +19,13 @@ use harness::{
 };
 use inmate::{jail, preset};
 use remex_process::{
-    Jail, JailError, JailSupport, Leader, Pid, Scope, Size, Start, StartErrorKind, Step, Tag, Wall, resize,
-    tree,
+    Jail, JailError, JailMechanism, JailSupport, Leader, Pid, Scope, Size, Start, StartErrorKind, Step, Tag,
+    resize, tree,
 };
 use remex_proto::sandbox::{Access, Entry, EntryPath};
 use remex_sandbox::{Network, Policy, Preset, Request, SystemHost, resolve, testing::context};
 
-/// What ignores every polite request: no tag, no parent, a session of its own.
+/// A process that is hard to find and to end: no tag, no parent, its own session.
 const FUGITIVE: &str =
     "(setsid prlimit --locks=5 sh -c 'trap \"\" TERM; echo ready; sleep 1000; sleep 1000' &)";
 
@@ -73,7 +73,7 @@ async fn a_confined_process_runs_and_exits_like_any_other() {
 }
 
 #[tokio::test]
-async fn it_has_a_terminal_that_can_be_resized() {
+async fn a_confined_process_has_a_resizable_terminal() {
     let script = "stty size; trap 'stty size; exit 3' WINCH; echo ready; while :; do sleep 0.01; done";
     let mut child = spawner().start(confined(shell(PTY, TAGS.tag(2, 1), script))).await.unwrap();
     let (mut reader, master) = terminal(child.io);
@@ -84,7 +84,7 @@ async fn it_has_a_terminal_that_can_be_resized() {
 }
 
 #[tokio::test]
-async fn its_terminal_can_be_opened_again_by_every_name() {
+async fn its_terminal_can_be_reopened_by_every_name() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap();
     let script =
@@ -97,7 +97,7 @@ async fn its_terminal_can_be_opened_again_by_every_name() {
 }
 
 #[tokio::test]
-async fn in_a_writable_directory_everything_works_as_outside() {
+async fn a_writable_directory_behaves_as_outside_a_jail() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap();
     let script = "set -e; mkdir a b; echo x > a/f; mv a/f b/g; ln b/g a/h; ln -s h a/l; mv a b/; mkfifo p; \
@@ -204,7 +204,7 @@ const CREATE_GIT: &str = "mkdir real; echo x > file; \
     chmod 777 $name && echo changed it; echo x > $name/config && echo wrote; done; rm -r real file; ls -A .git";
 
 #[tokio::test]
-async fn a_missing_protected_name_cannot_be_created_and_nothing_is_left() {
+async fn a_missing_protected_name_cannot_be_created_and_no_placeholder_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap();
     let policy = preset(Preset::WorkspaceWrite, &root);
@@ -365,12 +365,12 @@ async fn repositories_below_the_workspace_and_what_their_files_name_are_protecte
 }
 
 #[tokio::test]
-async fn what_cannot_be_mounted_is_refused_with_its_path() {
+async fn a_path_that_cannot_be_mounted_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap().join("w");
     fs::create_dir(&root).unwrap();
     let policy = preset(Preset::WorkspaceWrite, &root);
-    // Between the decision and the start, somebody puts a link in the place of the workspace.
+    // Between the decision and the start, another process replaces the workspace with a link.
     fs::remove_dir(&root).unwrap();
     std::os::unix::fs::symlink("/", &root).unwrap();
     let start = Start { jail: Some(jail(policy)), ..shell(NULL, TAGS.tag(8, 1), "echo no") };
@@ -389,7 +389,7 @@ async fn what_cannot_be_mounted_is_refused_with_its_path() {
 }
 
 #[tokio::test]
-async fn files_that_come_and_go_beside_it_do_not_keep_it_from_starting() {
+async fn files_that_come_and_go_do_not_prevent_a_start() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap();
     let secret = root.join("credentials/of/a/server/token");
@@ -416,7 +416,7 @@ async fn files_that_come_and_go_beside_it_do_not_keep_it_from_starting() {
 }
 
 #[tokio::test]
-async fn its_own_pids_are_all_it_gets_without_a_policy() {
+async fn without_a_policy_a_jail_has_only_a_pid_namespace() {
     let directory = tempfile::tempdir().unwrap();
     let path = fs::canonicalize(directory.path()).unwrap().join("new");
     let script =
@@ -443,7 +443,7 @@ async fn an_aborted_start_leaves_no_jail() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_hidden_keeps_a_process_from_starting() {
+async fn a_path_that_cannot_be_hidden_prevents_a_start() {
     let directory = tempfile::tempdir().unwrap();
     let (path, policy) = (directory.path().join("loop"), preset(Preset::ReadOnly, Path::new("/")));
     std::os::unix::fs::symlink("loop", &path).unwrap();
@@ -457,11 +457,11 @@ async fn what_cannot_be_hidden_keeps_a_process_from_starting() {
 #[test]
 fn this_host_can_confine_processes() {
     let support = JailSupport::probe();
-    assert_eq!((support.wall, support.obstacle), (Some(Wall::Namespaces), None));
+    assert_eq!((support.mechanism, support.obstacle), (Some(JailMechanism::Namespaces), None));
 }
 
 #[tokio::test]
-async fn a_network_of_its_own_or_that_of_the_host() {
+async fn a_jail_has_its_own_network_or_that_of_the_host() {
     let own = fs::read_link("/proc/self/ns/net").unwrap();
     for (network, is_own) in [(Network::Restricted, true), (Network::Enabled, false)] {
         let jail = Jail::new(Arc::new(Policy::open(network)), Arc::new([]));

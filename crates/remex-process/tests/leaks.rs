@@ -1,4 +1,4 @@
-//! Nothing is left over. One test, because it counts what the whole program has.
+//! Nothing leaks. A single test, because it counts the resources of the whole program.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod harness;
@@ -9,7 +9,7 @@ use harness::{NULL, PTY, TAGS, eventually, finish, own_children, pids, pipes, sh
 use remex_process::{Scope, tree};
 
 #[tokio::test]
-async fn no_process_descriptor_or_thread_is_left_over() {
+async fn no_process_descriptor_or_thread_leaks() {
     // The threads of the runtime and the one that reaps are there before the count.
     let spawner = spawner();
     finish(spawner.start(start(NULL, TAGS.tag(1, 0), "true", &[])).await.unwrap()).await;
@@ -51,7 +51,7 @@ async fn no_process_descriptor_or_thread_is_left_over() {
     })
     .await;
 
-    // So do the threads of a spawner when nobody can need them any more, and not before.
+    // The threads of a spawner also end once nothing can need them any more, and not before.
     let second = harness::spawner();
     let child = second.start(start(harness::PIPED, TAGS.tag(4, 0), "cat", &[])).await.unwrap();
     drop(second);

@@ -13,7 +13,7 @@ use std::path::Path;
 use harness::{NULL, TAGS, eventually, pipes, shell, spawner, start, within};
 use inmate::{jail, preset};
 use remex_process::{
-    HiddenChildren, Look, Scope, Spawner, Start, Tag, adopt_orphans, reap_orphans, spawn_own, tree,
+    HiddenChildren, HiddenScan, Scope, Spawner, Start, Tag, adopt_orphans, reap_orphans, spawn_own, tree,
 };
 use remex_sandbox::Preset;
 
@@ -56,13 +56,13 @@ fn flee(tag: Tag, way: &str) -> Start {
     }
 }
 
-/// Ends everything of earlier steps, so that nothing else can have left orphans behind.
+/// Ends all processes of earlier steps, so that no other start can have left orphans behind.
 async fn alone() {
     eventually("nothing is left of earlier starts", || !reap_orphans()).await;
 }
 
 #[tokio::test]
-async fn what_hides_whose_it_is_is_killed_or_reported() {
+async fn processes_that_hide_their_start_are_killed_or_reported() {
     if std::env::var_os("REMEX_TEST_FUGITIVE").is_some() {
         return;
     }
@@ -74,7 +74,7 @@ async fn what_hides_whose_it_is_is_killed_or_reported() {
     }
     others_are_left_alone(&spawner).await;
     alone().await;
-    own_children_are_no_orphans(&spawner).await;
+    own_children_are_not_orphans(&spawner).await;
     alone().await;
     starts_hide_nothing(&spawner).await;
 }
@@ -85,10 +85,10 @@ async fn nothing_is_left(spawner: &Spawner, tag: Tag, way: &str) {
     output.until("fleeing").await;
     // The first process has ended, and with it everything that shows whose the others are.
     within(child.exit.wait()).await;
-    // From outside it is seen that something is left, however often it replaces itself.
+    // From outside, it is visible that a process is left, however often it replaces itself.
     let mut children = HiddenChildren::new(std::process::id(), tag).unwrap();
     for _ in 0..200 {
-        assert_ne!(children.look().unwrap(), Look::Clear, "one that {way}");
+        assert_ne!(children.scan().unwrap(), HiddenScan::Clear, "one that {way}");
     }
     within(tree::kill(&Scope::Start(tag))).await.unwrap_or_else(|error| panic!("one that {way}: {error}"));
     // It holds the pipe as long as it lives.
@@ -117,8 +117,8 @@ async fn others_are_left_alone(spawner: &Spawner) {
     hidden_output.rest().await;
 }
 
-/// What this program starts for itself survives every kill, and nobody takes its exit status.
-async fn own_children_are_no_orphans(spawner: &Spawner) {
+/// Programs that this one starts for itself survive every kill, and no scan takes their exit status.
+async fn own_children_are_not_orphans(spawner: &Spawner) {
     let tag = TAGS.tag(3, 1);
     let mut child = spawner.start(shell(NULL, tag, "exec sleep 1000")).await.unwrap();
     let mut own = spawn_own(
@@ -139,17 +139,17 @@ async fn own_children_are_no_orphans(spawner: &Spawner) {
     assert_eq!(own.wait().unwrap().code(), Some(7));
 }
 
-/// Starts and ends keep nobody who looks from outside from seeing that no process hides.
+/// Starts and exits do not prevent another program from seeing that no process hides.
 async fn starts_hide_nothing(spawner: &Spawner) {
     let tag = TAGS.tag(4, 1);
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let looking = std::thread::spawn(move || {
-        let mut looks = Vec::new();
+        let mut scans = Vec::new();
         let mut children = HiddenChildren::new(std::process::id(), tag).unwrap();
         while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-            looks.push(children.look().unwrap());
+            scans.push(children.scan().unwrap());
         }
-        looks
+        scans
     });
     for number in 0..300 {
         // What is prepared for the next confined start is no secret either.
@@ -159,8 +159,8 @@ async fn starts_hide_nothing(spawner: &Spawner) {
         within(child.exit.wait()).await;
     }
     drop(stop);
-    let looks = looking.join().unwrap();
-    let hidden: Vec<_> = looks.iter().filter(|look| matches!(look, Look::Hidden(_))).collect();
-    assert_eq!(hidden, Vec::<&Look>::new(), "starts are no secret");
-    assert!(looks.contains(&Look::Clear), "starts leave no doubt behind: {} looks", looks.len());
+    let scans = looking.join().unwrap();
+    let hidden: Vec<_> = scans.iter().filter(|scan| matches!(scan, HiddenScan::Hidden(_))).collect();
+    assert_eq!(hidden, Vec::<&HiddenScan>::new(), "starts are no secret");
+    assert!(scans.contains(&HiddenScan::Clear), "starts leave no doubt behind: {} scans", scans.len());
 }

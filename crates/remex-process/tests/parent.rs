@@ -1,4 +1,4 @@
-//! What depends on the program that starts children: how it was born, and when it dies.
+//! What depends on the program that starts children: how it was started, and when it dies.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod harness;
@@ -58,7 +58,7 @@ fn the_end_of_the_server_fires_the_parent_death_signal() {
 }
 
 #[test]
-fn a_watchdog_ends_what_left_the_group_of_a_child_when_the_server_dies() {
+fn a_watchdog_ends_processes_outside_the_group_of_a_child_when_the_server_dies() {
     let (mut server, output) = this_program_as("guarded", "exec");
     let pid = output.lines().find_map(|line| line.unwrap().split_once("child ")?.1.parse().ok()).unwrap();
     let child = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
@@ -70,7 +70,7 @@ fn a_watchdog_ends_what_left_the_group_of_a_child_when_the_server_dies() {
 }
 
 #[test]
-fn what_stands_for_missing_protected_names_is_removed_when_the_server_is_killed() {
+fn placeholders_are_removed_when_the_server_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap();
     let (mut server, output) = this_program_as("confining", &format!("cd {}; exec", root.display()));
@@ -83,7 +83,7 @@ fn what_stands_for_missing_protected_names_is_removed_when_the_server_is_killed(
 }
 
 #[test]
-fn what_a_killed_server_without_a_watchdog_left_is_ended_by_another_program() {
+fn another_program_ends_what_a_killed_server_without_a_watchdog_left_running() {
     let (mut server, output) = this_program_as("unguarded", "exec");
     let number = output.lines().find_map(|line| line.unwrap().split_once("server ")?.1.parse().ok()).unwrap();
     server.kill().unwrap();
@@ -96,7 +96,7 @@ fn what_a_killed_server_without_a_watchdog_left_is_ended_by_another_program() {
 }
 
 #[test]
-fn a_watchdog_that_is_dropped_is_gone() {
+fn a_dropped_watchdog_exits() {
     let watchdogs = || {
         let name = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         own_children().into_iter().filter(|&pid| name(pid) == "remex-watchdog\n").count()
@@ -108,14 +108,14 @@ fn a_watchdog_that_is_dropped_is_gone() {
 }
 
 #[test]
-fn a_server_born_with_sigchld_ignored_still_learns_how_its_children_ended() {
+fn a_server_started_with_sigchld_ignored_still_gets_exit_statuses() {
     let (mut server, output) = this_program_as("deaf", "exec env --ignore-signal=CHLD");
     assert_eq!(output.lines().filter(|line| line.as_ref().unwrap().ends_with("code 3")).count(), 1);
     server.wait().unwrap();
 }
 
 #[test]
-fn a_server_without_descriptors_says_so_and_recovers() {
+fn a_server_out_of_descriptors_reports_it_and_recovers() {
     let (mut server, output) = this_program_as("poor", "ulimit -n 64; exec");
     let told: Vec<_> =
         output.lines().filter_map(|line| Some(line.unwrap().split_once("kind ")?.1.to_owned())).collect();
@@ -124,7 +124,7 @@ fn a_server_without_descriptors_says_so_and_recovers() {
 }
 
 #[test]
-fn a_program_with_a_server_in_it_keeps_its_limit_on_descriptors_and_so_do_all_children() {
+fn an_embedded_server_keeps_the_descriptor_limit_of_its_program_and_of_all_children() {
     let (mut server, output) = this_program_as("modest", "ulimit -Sn 256; exec");
     let limits: Vec<_> =
         output.lines().filter_map(|line| Some(line.unwrap().split_once("limit ")?.1.to_owned())).collect();

@@ -8,7 +8,7 @@ use harness::{PTY, TAGS, finish, run, shell, spawner, start, terminal, within};
 use remex_process::{Signal, Size, resize};
 
 #[tokio::test]
-async fn the_terminal_controls_the_child_and_has_its_size_from_the_first_moment() {
+async fn the_child_starts_on_a_controlling_terminal_of_the_requested_size() {
     // Only a controlling terminal can be opened by that name.
     let (output, status) =
         run(shell(PTY, TAGS.tag(2, 1), "stty size < /dev/tty; test -t 0 && test -t 1 && test -t 2")).await;
@@ -16,7 +16,7 @@ async fn the_terminal_controls_the_child_and_has_its_size_from_the_first_moment(
 }
 
 #[tokio::test]
-async fn a_resize_is_seen_and_signalled() {
+async fn a_resize_changes_the_size_and_sends_sigwinch() {
     let script = "trap 'stty size; kill $!; exit 0' WINCH; sleep 1000 & echo ready; wait";
     let mut child = spawner().start(shell(PTY, TAGS.tag(2, 2), script)).await.unwrap();
     let (mut reader, master) = terminal(child.io);
@@ -27,7 +27,7 @@ async fn a_resize_is_seen_and_signalled() {
 }
 
 #[tokio::test]
-async fn an_interrupt_from_the_keyboard_reaches_the_foreground() {
+async fn ctrl_c_reaches_the_foreground_process() {
     let mut child = spawner().start(shell(PTY, TAGS.tag(2, 3), "echo ready; exec sleep 1000")).await.unwrap();
     let (mut reader, master) = terminal(child.io);
     reader.until("ready").await;
@@ -36,14 +36,14 @@ async fn an_interrupt_from_the_keyboard_reaches_the_foreground() {
 }
 
 #[tokio::test]
-async fn a_hang_up_ends_the_child() {
+async fn a_hangup_ends_the_child() {
     let mut child = spawner().start(start(PTY, TAGS.tag(2, 4), "sleep", &["1000"])).await.unwrap();
     drop(child.io);
     assert_eq!(within(child.exit.wait()).await.signal, Some(Signal::HUP));
 }
 
 #[tokio::test]
-async fn the_last_bytes_before_the_end_arrive() {
+async fn the_last_bytes_before_the_exit_are_read() {
     let spawner = spawner();
     let expected: String = (1..=700).map(|number| format!("{number}\r\n")).collect();
     for round in 0..500 {

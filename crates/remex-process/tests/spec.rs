@@ -1,4 +1,4 @@
-//! Starts, and what comes of them, are the same in another process.
+//! Starts, and their errors and exit statuses, survive serialization.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
@@ -25,7 +25,7 @@ use remex_process::{
 use remex_sandbox::{HostList, Network, Policy, PolicyError, Preset, Reason, testing::scenarios};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Returns a value as another process receives it.
+/// Returns a value after serializing and deserializing it, as another process receives it.
 fn travelled<T: Serialize + DeserializeOwned>(value: &T) -> T {
     postcard::from_bytes(&postcard::to_stdvec(value).unwrap()).unwrap()
 }
@@ -35,7 +35,7 @@ fn received(start: &Start) -> Start {
 }
 
 #[tokio::test]
-async fn a_start_that_travelled_runs_as_described() {
+async fn a_deserialized_start_runs_as_described() {
     let word = OsString::from_vec(b"\xff\xfe caf\xe9".to_vec());
     let directory = tempfile::tempdir().unwrap();
     let cwd = fs::canonicalize(directory.path()).unwrap().join(&word);
@@ -58,7 +58,7 @@ async fn a_start_that_travelled_runs_as_described() {
 }
 
 #[tokio::test]
-async fn a_start_that_travelled_is_confined_as_described() {
+async fn a_deserialized_start_is_confined_as_described() {
     let directory = tempfile::tempdir().unwrap();
     let root = fs::canonicalize(directory.path()).unwrap();
     fs::create_dir(root.join("secret")).unwrap();
@@ -74,7 +74,7 @@ async fn a_start_that_travelled_is_confined_as_described() {
 }
 
 #[tokio::test]
-async fn why_a_start_failed_is_said_in_the_same_words() {
+async fn a_deserialized_start_error_has_the_same_message() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
@@ -107,7 +107,7 @@ fn assert_same_error(received: &StartError, error: &StartError) {
 }
 
 #[test]
-fn every_jail_of_the_table_is_the_same() {
+fn every_jail_of_the_table_round_trips() {
     for scenario in scenarios(Path::new("/base")) {
         let Ok(policy) = scenario.resolve(&scenario.tree) else { continue };
         let jail = Jail::new(Arc::new(policy), Arc::new(["/run/remex".into()]));
@@ -122,7 +122,7 @@ fn a_jail_that_hides_a_relative_path_is_refused() {
 }
 
 #[test]
-fn a_reason_within_a_reason_does_not_travel() {
+fn a_nested_jail_error_is_not_deserialized() {
     let step = JailError::Step { step: Step::Namespaces, path: None, errno: libc::EPERM };
     let within = |namespaces| JailError::Inexpressible {
         what: "what".to_owned(),
@@ -262,12 +262,12 @@ fn parts(start: Start) -> impl Debug + PartialEq {
 
 proptest! {
     #[test]
-    fn every_start_is_the_same_in_another_process(start in any_start()) {
+    fn every_start_round_trips(start in any_start()) {
         prop_assert_eq!(parts(received(&start)), parts(start));
     }
 
     #[test]
-    fn a_start_that_was_damaged_on_its_way_is_an_error_or_another_start(
+    fn a_corrupted_start_is_an_error_or_another_start(
         start in any_start(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
@@ -286,12 +286,12 @@ proptest! {
     }
 
     #[test]
-    fn every_failure_is_the_same_in_another_process(error in start_error()) {
+    fn every_start_error_round_trips(error in start_error()) {
         assert_same_error(&travelled(&error), &error);
     }
 
     #[test]
-    fn every_exit_status_is_the_same_in_another_process(
+    fn every_exit_status_round_trips(
         code: i32,
         signal in prop::option::of(signal()),
         times: (Duration, Duration),

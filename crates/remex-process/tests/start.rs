@@ -1,4 +1,4 @@
-//! What a program finds when it begins, and what is said of its end.
+//! The environment in which a program starts, and how its exit is reported.
 
 mod harness;
 
@@ -16,7 +16,7 @@ use remex_process::{Attempt, ExecDenial, Scope, Signal, Stage, Start, StartError
 use rustix::process::{Resource, getrlimit};
 
 #[tokio::test]
-async fn the_exit_status_is_the_code() {
+async fn the_exit_code_is_reported() {
     for code in [0, 1, 7, 255] {
         let (_, status) = run(shell(NULL, TAGS.tag(1, 1), &format!("exit {code}"))).await;
         assert_eq!((status.code, status.signal), (code, None));
@@ -24,7 +24,7 @@ async fn the_exit_status_is_the_code() {
 }
 
 #[tokio::test]
-async fn death_by_signal_is_128_and_its_number_on_pipes_and_on_a_terminal() {
+async fn death_by_signal_is_reported_as_128_plus_its_number() {
     for stdio in [NULL, PTY] {
         for (signal, code) in [(Signal::KILL, 137), (Signal::TERM, 143), (Signal::INT, 130)] {
             let mut child = spawner().start(start(stdio, TAGS.tag(1, 1), "sleep", &["1000"])).await.unwrap();
@@ -37,7 +37,7 @@ async fn death_by_signal_is_128_and_its_number_on_pipes_and_on_a_terminal() {
 }
 
 #[tokio::test]
-async fn the_end_is_told_again_and_survives_a_cancelled_wait() {
+async fn the_exit_status_can_be_read_again_and_survives_a_cancelled_wait() {
     let mut child = spawner().start(start(PIPED, TAGS.tag(1, 1), "cat", &[])).await.unwrap();
     assert_eq!(child.exit.try_wait(), None);
     tokio::select! {
@@ -53,7 +53,7 @@ async fn the_end_is_told_again_and_survives_a_cancelled_wait() {
 }
 
 #[tokio::test]
-async fn the_environment_is_exactly_what_was_given() {
+async fn the_environment_is_exactly_the_given_one() {
     for stdio in [NULL, PTY] {
         let mut start = start(stdio, TAGS.tag(1, 1), "/usr/bin/env", &[]);
         assert_eq!(run(start.clone()).await.0, "");
@@ -63,7 +63,7 @@ async fn the_environment_is_exactly_what_was_given() {
 }
 
 #[tokio::test]
-async fn no_descriptor_of_ours_leaks() {
+async fn no_descriptor_leaks_into_the_child() {
     // Neither one that closes on exec nor one that does not, as the server may have inherited.
     let inherited = rustix::io::dup(std::io::stderr()).unwrap();
     for stdio in [NULL, PIPED, PTY] {
@@ -99,7 +99,7 @@ async fn a_start_takes_no_longer_with_many_open_descriptors() {
 }
 
 #[tokio::test]
-async fn the_numbers_of_our_descriptors_are_free_in_the_child() {
+async fn our_descriptor_numbers_are_free_in_the_child() {
     let _open: Vec<_> = (0..500).map(|_| rustix::io::dup(std::io::stderr()).unwrap()).collect();
     // The shell begins at 10.
     let script = "for i in {1..100}; do exec {number}</dev/null; done; echo $number";
@@ -141,7 +141,7 @@ async fn the_child_is_scheduled_like_any_other_program() {
 }
 
 #[tokio::test]
-async fn input_is_at_its_end_or_a_pipe_to_us() {
+async fn stdin_is_empty_or_a_pipe() {
     assert_eq!(run(start(NULL, TAGS.tag(1, 1), "readlink", &["/proc/self/fd/0"])).await.0, "/dev/null\n");
     let child = spawner().start(start(PIPED, TAGS.tag(1, 1), "cat", &[])).await.unwrap();
     let (stdin, output) = pipes(child.io);
@@ -152,7 +152,7 @@ async fn input_is_at_its_end_or_a_pipe_to_us() {
 }
 
 #[tokio::test]
-async fn our_ends_do_not_block_and_those_of_the_child_do() {
+async fn our_pipe_ends_are_non_blocking_and_the_childs_are_blocking() {
     let (flags, _) = run(shell(PIPED, TAGS.tag(1, 1), "grep -h flags /proc/self/fdinfo/[012]")).await;
     let flags: Vec<_> = flags.lines().map(|line| u32::from_str_radix(&line[7..], 8).unwrap()).collect();
     assert_eq!(flags.len(), 3);
@@ -165,7 +165,7 @@ async fn our_ends_do_not_block_and_those_of_the_child_do() {
 }
 
 #[tokio::test]
-async fn arg0_is_a_name_and_never_what_is_executed() {
+async fn arg0_does_not_change_which_file_is_executed() {
     for stdio in [NULL, PTY] {
         let mut start = shell(stdio, TAGS.tag(1, 1), "echo $0");
         start.arg0 = Some("/bin/false".into());
@@ -175,7 +175,7 @@ async fn arg0_is_a_name_and_never_what_is_executed() {
 }
 
 #[tokio::test]
-async fn the_program_is_searched_in_the_path_of_the_given_environment() {
+async fn the_program_is_looked_up_in_path_of_the_given_environment() {
     let directory = tempfile::tempdir().unwrap();
     let script = |name: &str, mode: u32| {
         let place = directory.path().join(name);
@@ -201,12 +201,12 @@ async fn the_program_is_searched_in_the_path_of_the_given_environment() {
 }
 
 #[tokio::test]
-async fn without_a_path_the_usual_directories_are_searched() {
+async fn without_path_the_standard_directories_are_searched() {
     assert_eq!(run(start(NULL, TAGS.tag(1, 1), "true", &[])).await.1.code, 0);
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_why() {
+async fn a_failed_start_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let garbage = directory.path().join("garbage");
     fs::write(&garbage, "no program").unwrap();
@@ -246,7 +246,7 @@ async fn what_cannot_be_started_says_why() {
 }
 
 #[tokio::test]
-async fn a_denied_execution_names_the_obstacle() {
+async fn a_denied_execution_names_its_cause() {
     use remex_process::DenialReason::*;
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
@@ -288,7 +288,7 @@ async fn a_denied_execution_names_the_obstacle() {
 }
 
 #[tokio::test]
-async fn the_peak_of_memory_is_told_when_it_is_the_childs_own() {
+async fn peak_memory_is_reported_only_if_it_is_the_childs_own() {
     let (_, status) = run(start(NULL, TAGS.tag(1, 1), "true", &[])).await;
     assert_eq!(status.usage.max_rss_bytes, None);
     let hungry = ["if=/dev/zero", "of=/dev/null", "bs=256M", "count=1"];
@@ -298,7 +298,7 @@ async fn the_peak_of_memory_is_told_when_it_is_the_childs_own() {
 }
 
 #[tokio::test]
-async fn many_starts_at_once_all_arrive() {
+async fn many_concurrent_starts_all_succeed() {
     let spawner = spawner();
     let starts = (0..300).map(|number: u32| {
         let spawner = spawner.clone();
@@ -316,7 +316,7 @@ async fn many_starts_at_once_all_arrive() {
 }
 
 #[tokio::test]
-async fn the_working_directory_is_the_one_asked_for() {
+async fn the_child_runs_in_the_requested_directory() {
     for stdio in [NULL, PTY] {
         let start = Start { cwd: "/usr/bin/..".into(), ..start(stdio, TAGS.tag(1, 1), "pwd", &["-P"]) };
         assert_eq!(run(start).await.0.trim_end(), "/usr");
@@ -333,7 +333,7 @@ async fn an_attempt_that_is_aborted_before_it_begins_starts_nothing() {
 }
 
 #[tokio::test]
-async fn an_attempt_can_be_aborted_at_any_moment_and_leaves_nothing() {
+async fn an_attempt_aborted_at_any_moment_leaves_nothing_behind() {
     let (spawner, tag) = (spawner(), TAGS.tag(3, 1));
     for n in 0..150 {
         let attempt = Attempt::default();

@@ -147,7 +147,7 @@ fn has_no_namespaces() -> bool {
 }
 
 #[test]
-fn without_namespaces_what_is_started_is_confined_by_the_table_too() {
+fn without_namespaces_started_processes_are_confined_by_the_table() {
     if has_no_namespaces() || orders().is_some() || !inmate::has_landlock() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Kill means gone: what a start has led to is found and ended, wherever it went.
+//! A kill ends all processes that descend from a start, wherever they moved.
 #![allow(unsafe_code, reason = "a program that forks without a library")]
 
 mod harness;
@@ -6,7 +6,7 @@ mod harness;
 use harness::{NULL, TAGS, eventually, finish, pids, pipes, shell, spawner, start, within};
 use remex_process::{Child, Jail, Scope, Signal, Start, Tag, Tags, tree};
 
-/// A process that waits, one that left for a session of its own, and one that no living parent knows; then `rest`.
+/// A process that waits, one that moved to its own session, and one without a living parent; then `rest`.
 fn family(tag: Tag, rest: &str) -> Start {
     let script = format!(
         "sleep 1000 & setsid sleep 1000 & \
@@ -29,7 +29,7 @@ async fn settled(scope: &Scope, count: usize) {
 }
 
 #[tokio::test]
-async fn kill_ends_daemons_and_those_in_sessions_of_their_own() {
+async fn kill_ends_daemons_and_processes_in_other_sessions() {
     let tag = TAGS.tag(3, 1);
     let mut child = spawner().start(family(tag, "wait")).await.unwrap();
     let scope = whole(tag, &child);
@@ -44,7 +44,7 @@ async fn kill_ends_daemons_and_those_in_sessions_of_their_own() {
 }
 
 #[tokio::test]
-async fn of_an_exited_leader_the_group_goes_and_the_services_it_left_stay_until_the_session_ends() {
+async fn after_its_leader_exits_a_group_is_killed_and_services_live_until_the_session_ends() {
     let (tag, other) = (TAGS.tag(4, 1), TAGS.tag(4, 2));
     let spawner = spawner();
     let mut child = spawner.start(family(tag, "exit 0")).await.unwrap();
@@ -66,7 +66,7 @@ async fn of_an_exited_leader_the_group_goes_and_the_services_it_left_stay_until_
 }
 
 #[tokio::test]
-async fn one_that_lost_the_tag_is_found_by_its_parent() {
+async fn a_process_that_lost_its_tag_is_found_by_its_parent() {
     let tag = TAGS.tag(6, 1);
     let script = "setsid prlimit --locks=5 sh -c 'echo untagged; sleep 1000 & wait' & wait";
     let child = spawner().start(shell(NULL, tag, script)).await.unwrap();
@@ -81,7 +81,7 @@ async fn one_that_lost_the_tag_is_found_by_its_parent() {
     output.rest().await;
 }
 
-/// What the program that flees runs as: each of its processes lives for a millisecond, in a session of its own.
+/// A program that flees: each of its processes lives for a millisecond, in its own session.
 #[test]
 fn fugitive() {
     if std::env::var_os("REMEX_TEST_FUGITIVE").is_none() {
@@ -104,7 +104,7 @@ fn fugitive() {
 }
 
 #[tokio::test]
-async fn one_that_forks_all_the_time_and_leaves_its_session_does_not_get_away() {
+async fn a_process_that_keeps_forking_into_new_sessions_is_killed() {
     let spawner = spawner();
     let exe = std::env::current_exe().unwrap();
     for number in 0..8 {
@@ -157,7 +157,7 @@ async fn a_group_signal_stays_in_the_group() {
 }
 
 #[tokio::test]
-async fn once_its_leader_is_reaped_a_group_gets_no_signals() {
+async fn a_group_gets_no_signals_once_its_leader_is_reaped() {
     let tag = TAGS.tag(11, 1);
     let mut child = spawner().start(shell(NULL, tag, "sleep 1000 & echo $!")).await.unwrap();
     let group = Scope::Group(tag, child.pid);
@@ -171,7 +171,7 @@ async fn once_its_leader_is_reaped_a_group_gets_no_signals() {
 }
 
 #[tokio::test]
-async fn many_kills_at_once_all_end_and_wait_for_nobody() {
+async fn concurrent_kills_finish_without_waiting_for_each_other() {
     let spawner = spawner();
     let mut children = Vec::new();
     for number in 0..50 {
@@ -186,14 +186,14 @@ async fn many_kills_at_once_all_end_and_wait_for_nobody() {
 }
 
 #[tokio::test]
-async fn what_a_server_has_forgotten_is_ended_by_its_number() {
+async fn processes_that_a_server_has_forgotten_are_ended_by_its_number() {
     let (tags, spawner) = (Tags::new(), spawner());
     let mut outputs = Vec::new();
     for (session, rest) in [(1, "wait"), (1, "exit 0"), (2, "wait")] {
         let child = spawner.start(family(tags.tag(session, session), rest)).await.unwrap();
         let (_, output) = pipes(child.io);
         outputs.push(output);
-        // Nobody waits for it, signals it or knows its pid any more.
+        // Nothing waits for it, signals it or knows its pid any more.
         std::mem::forget((child.exit, child.cgroup));
     }
     let jailed = shell(NULL, tags.tag(3, 1), "setsid sleep 1000 & echo daemon; wait");
@@ -220,7 +220,7 @@ async fn what_a_server_has_forgotten_is_ended_by_its_number() {
 }
 
 #[tokio::test]
-async fn members_know_their_place_and_what_they_use() {
+async fn members_report_their_relations_and_usage() {
     let tag = TAGS.tag(9, 3);
     let mut child = spawner().start(shell(NULL, tag, "while :; do :; done")).await.unwrap();
     let look = || tree::members(&whole(tag, &child)).wait().unwrap();
@@ -236,7 +236,7 @@ async fn members_know_their_place_and_what_they_use() {
 }
 
 #[tokio::test]
-async fn a_zombie_is_no_member() {
+async fn a_zombie_is_not_a_member() {
     let tag = TAGS.tag(10, 1);
     let child = spawner().start(start(NULL, tag, "true", &[])).await.unwrap();
     let scope = whole(tag, &child);

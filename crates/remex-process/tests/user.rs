@@ -1,4 +1,4 @@
-//! Processes that run as another user. Without root there is nothing to test.
+//! Processes that run as another user. Without root, these tests are skipped.
 
 mod harness;
 
@@ -27,7 +27,7 @@ async fn refused(start: Start) -> StartError {
 }
 
 #[tokio::test]
-async fn all_ids_and_groups_are_those_of_the_user_and_no_capability_is_left() {
+async fn ids_and_groups_are_the_users_and_no_capability_remains() {
     if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
@@ -48,7 +48,7 @@ async fn all_ids_and_groups_are_those_of_the_user_and_no_capability_is_left() {
 }
 
 #[tokio::test]
-async fn nothing_of_the_server_is_open_and_its_keys_are_out_of_reach() {
+async fn no_descriptor_or_key_of_the_server_is_inherited() {
     if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
@@ -59,7 +59,7 @@ async fn nothing_of_the_server_is_open_and_its_keys_are_out_of_reach() {
 }
 
 #[tokio::test]
-async fn the_user_owns_the_terminal_and_can_open_its_streams_again() {
+async fn the_user_owns_the_terminal_and_can_reopen_its_streams() {
     if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
@@ -74,7 +74,7 @@ async fn the_user_owns_the_terminal_and_can_open_its_streams_again() {
 }
 
 #[tokio::test]
-async fn what_it_creates_belongs_to_the_user_and_what_root_has_is_closed() {
+async fn created_files_belong_to_the_user_and_files_of_root_stay_closed() {
     if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
@@ -114,7 +114,7 @@ async fn a_program_that_only_root_may_execute_is_refused() {
 }
 
 #[tokio::test]
-async fn its_tree_is_found_and_killed_and_its_death_is_told() {
+async fn its_tree_is_killed_and_its_exit_reported() {
     if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }
@@ -130,7 +130,7 @@ async fn its_tree_is_found_and_killed_and_its_death_is_told() {
 }
 
 #[tokio::test]
-async fn the_server_stays_open_to_what_looks_into_it() {
+async fn the_server_stays_dumpable() {
     if !has(Need::Root, can_switch_user().is_ok()) {
         return;
     }

@@ -1,6 +1,6 @@
-//! The account of an output log against what the kernel says.
+//! Compares the memory that an output log accounts for with the figures of the kernel.
 //!
-//! A program of its own, so that nothing else allocates meanwhile.
+//! In its own test program, so that nothing else allocates meanwhile.
 
 use std::{convert::Infallible, fs};
 
@@ -13,7 +13,7 @@ const TOLERANCE: u64 = 30;
 const ENOUGH: u64 = 48 << 20;
 
 #[test]
-fn the_account_of_a_log_is_what_it_has_allocated() {
+fn a_log_accounts_for_what_it_has_allocated() {
     type Shape = (&'static str, fn(&mut OutputLog));
     let shapes: [Shape; 4] = [
         ("tiny events, each taken by a reader", |log| events(log, 50_000, b"x", Hold::Nothing)),

@@ -1,4 +1,4 @@
-//! The scanner agrees with a parser that somebody else wrote, apart from the wire's own rules.
+//! The scanner agrees with a third-party parser, apart from the wire's own rules.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ fn notification(params: &str) -> String {
 }
 
 #[test]
-fn an_envelope_is_taken_apart_without_touching_its_parts() {
+fn an_envelope_is_split_without_changing_its_parts() {
     let text = " {\"jsonrpc\": 7, \"id\" : \"\" ,\r\n\"\\u006dethod\":\"a\\/b\",\t\"params\" : [ 1, 2 ] } ";
     let expected = Message::Request {
         id: RequestId::Text("".into()),
@@ -44,7 +44,7 @@ fn a_message_has_at_most_262144_values() {
 }
 
 #[test]
-fn one_huge_string_is_no_problem() {
+fn one_huge_string_is_accepted() {
     let text = notification(&format!("\"{}\"", "é\\n".repeat(1 << 20)));
     assert!(parse(&text).is_ok());
 }
@@ -83,7 +83,7 @@ fn bytes_that_are_not_utf_8_are_malformed() {
     assert_eq!(Message::parse(bytes, MessageLimits::WIRE), Err(Malformed::NotUtf8 { at: 11 }));
 }
 
-/// A JSON value that is checked for duplicate keys by other means than the scanner's.
+/// A JSON value that is checked for duplicate keys independently of the scanner.
 struct WithoutDuplicates;
 
 impl<'de> Deserialize<'de> for WithoutDuplicates {
@@ -198,13 +198,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn what_json_allows_is_accepted(params in json()) {
+    fn valid_json_is_accepted(params in json()) {
         agrees(&notification(&params))?;
         agrees(&params)?;
     }
 
     #[test]
-    fn what_json_forbids_is_refused(
+    fn invalid_json_is_refused(
         params in json(),
         at: prop::sample::Index,
         with in "[\\[\\]{}\",:\\\\u0-9eE+.a-f \\-\u{0}\u{1f}\u{7f}é]{0,2}",
@@ -218,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes: Vec<u8>, params in json(), at: prop::sample::Index) {
+    fn arbitrary_bytes_never_panic(bytes: Vec<u8>, params in json(), at: prop::sample::Index) {
         let _ = Message::parse(&bytes, MessageLimits::WIRE);
         let mut text = notification(&params).into_bytes();
         let at = at.index(text.len());
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_sent_is_what_arrives(id: i64, name: String, payload: Vec<String>) {
+    fn messages_round_trip(id: i64, name: String, payload: Vec<String>) {
         let params = Value::from(payload).to_string();
         let method = Value::from(name.as_str());
         for (written, read) in [

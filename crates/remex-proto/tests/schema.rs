@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const REGENERATE: &str = "UPDATE_SCHEMA=1 cargo test -p remex-proto --test schema";
 
 #[test]
-fn the_committed_schema_is_that_of_the_types() {
+fn the_committed_schema_matches_the_types() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/protocol.schema.json");
     let current = remex_proto::schema::schema();
     if std::env::var_os("UPDATE_SCHEMA").is_some() {
@@ -114,7 +114,7 @@ fn descriptions_are_about_the_protocol_and_not_about_rust() {
 }
 
 #[test]
-fn every_reference_leads_to_a_definition() {
+fn every_reference_resolves_to_a_definition() {
     let schema = remex_proto::schema::schema();
     objects(&schema, "", &mut |at, members| {
         let Some(reference) = members.get("$ref").and_then(Value::as_str) else { return };
@@ -124,7 +124,7 @@ fn every_reference_leads_to_a_definition() {
 }
 
 #[test]
-fn the_method_tells_messages_apart() {
+fn messages_are_distinguished_by_their_method() {
     let schema = remex_proto::schema::schema();
     let names =
         |table: &[(&str, _)]| table.iter().map(|(name, _)| (*name).to_owned()).collect::<BTreeSet<_>>();

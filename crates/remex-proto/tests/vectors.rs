@@ -27,7 +27,7 @@ struct Envelope {
 }
 
 #[test]
-fn every_message_is_what_its_vector_says() {
+fn every_message_matches_its_vector() {
     for Envelope { text, kind, id, method, reason } in vectors("envelope.jsonl") {
         let (read_kind, read_id, read_method) = match Message::parse(text.as_bytes(), MessageLimits::WIRE) {
             Ok(Message::Request { id, method, .. }) => ("request", json!(id), Some(method.into_owned())),
@@ -58,7 +58,7 @@ struct Request {
 }
 
 #[test]
-fn every_call_decodes_or_is_refused_as_its_vector_says() {
+fn every_call_matches_its_vector() {
     for Request { method, params, code, message } in vectors("calls.jsonl") {
         let outcome = Call::parse(&method, Some(&params.to_string())).map_err(RpcError::from);
         match (outcome, code) {
@@ -83,7 +83,7 @@ struct Spelling {
 }
 
 #[test]
-fn every_path_names_what_its_vector_says() {
+fn every_path_matches_its_vector() {
     for Spelling { text, native, uri, error, foreign } in vectors("paths.jsonl") {
         let path = HostPath::parse(&text);
         assert!(path.is_ok() || !foreign, "{text}");
@@ -111,7 +111,7 @@ struct Output {
 }
 
 #[test]
-fn every_notification_of_output_is_exactly_its_vector() {
+fn every_output_notification_matches_its_vector() {
     for Output { process_id, session_id, incarnation, seq, stream, hex, text } in vectors("output.jsonl") {
         let digits: Vec<_> = hex.chars().map(|digit| digit.to_digit(16).unwrap()).collect();
         let bytes: Vec<_> =

@@ -30,7 +30,7 @@ pub use links::handshake::{
     refuse_at_once,
 };
 #[cfg(feature = "server")]
-pub use links::listener::{Accepted, BindError, Inherited, Kept, Listener};
+pub use links::listener::{Accepted, BindError, HandoverSocket, Inherited, Listener};
 #[cfg(target_os = "linux")]
 pub use links::peer_process::{PeerProcess, jailed_on_own_network, processes};
 #[cfg(feature = "server")]

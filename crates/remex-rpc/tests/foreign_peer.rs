@@ -1,4 +1,4 @@
-//! A WebSocket implementation that we did not write, at either end of a real connection.
+//! A third-party WebSocket implementation at either end of a real connection.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
@@ -73,7 +73,7 @@ fn converse(socket: &mut WebSocket<TcpStream>) {
     assert_eq!(socket.read().unwrap(), Message::Close(Some(goodbye)));
 }
 
-/// Our end: answers messages with themselves, pings with pongs and a close with a close.
+/// Our end: echoes messages, and answers pings with pongs and a close with a close.
 async fn echo(mut reader: FrameReader, mut writer: WriteHalf, role: Role) {
     let mut buffer = SendBuffer::new(Framing::WebSocket(role));
     loop {

@@ -1,4 +1,4 @@
-//! What a frame reader makes of a connection, in both framings.
+//! How a frame reader splits a connection into messages, in both framings.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
@@ -93,14 +93,14 @@ async fn the_last_line_needs_no_line_end() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_too_long_is_told_and_the_next_one_works() {
+async fn a_line_that_is_too_long_is_reported_and_the_next_one_is_read() {
     let mut bytes = vec![b'x'; 300_000];
     bytes.extend_from_slice(b"\nnext\n");
     assert_eq!(read_bytes(&bytes, Framing::Lines, 1000).await, ["TooLong { limit: 1000 }", "next"]);
 }
 
 #[tokio::test]
-async fn a_line_is_too_long_before_its_end_has_come() {
+async fn a_line_that_is_too_long_is_reported_before_its_end() {
     let (mut writer, reader) = one_way();
     let mut reader = FrameReader::new(reader, Framing::Lines, 3);
     writer.write_all(b"four").await.unwrap();
@@ -116,13 +116,13 @@ async fn a_websocket_message_that_is_too_long_is_the_last_one() {
 }
 
 #[tokio::test]
-async fn a_violation_comes_with_its_code_and_in_words() {
+async fn a_violation_has_a_code_and_a_reason() {
     let expected = r#"Violation { code: 1002, reason: "a frame from the client is not masked" }"#;
     assert_eq!(read_bytes(b"\x81\x02ok", SERVER, 4).await, [expected]);
 }
 
 #[tokio::test]
-async fn a_websocket_cut_in_the_middle_of_a_frame_ends() {
+async fn a_websocket_that_closes_within_a_frame_ends() {
     assert!(read_bytes(b"\x81\x05fiv", CLIENT, 100).await.is_empty());
 }
 
@@ -144,7 +144,7 @@ async fn large_messages_arrive_whole_in_every_framing() {
 }
 
 #[tokio::test]
-async fn a_reader_that_is_interrupted_all_the_time_loses_nothing() {
+async fn a_cancelled_read_loses_nothing() {
     let long = "x".repeat(100_000);
     for (sender, receiver) in [(Framing::Lines, Framing::Lines), (CLIENT, SERVER)] {
         let mut buffer = SendBuffer::new(sender);
@@ -169,7 +169,7 @@ async fn a_reader_that_is_interrupted_all_the_time_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_told_once_and_then_it_is_the_end() {
+async fn a_failed_connection_is_reported_once_before_the_end() {
     let mut reader = FrameReader::new(Box::new(Broken), Framing::Lines, 100);
     let Incoming::Failed(error) = reader.next().await else { panic!("not a failure") };
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);

@@ -16,7 +16,7 @@ use tokio::{
 const UPGRADE: &str = "Host: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-/// Lets everybody in who brings no token, and the one who knows the secret.
+/// Admits peers without a token, and those with the right one.
 fn policy(token: Option<&str>) -> Option<&'static str> {
     match token {
         None => Some("anybody"),
@@ -52,7 +52,7 @@ async fn serve(listener: &Listener, config: &HandshakeConfig) -> Result<Upgraded
     }
 }
 
-/// Sends `request`; returns all that comes back, and who was let in.
+/// Sends `request`; returns the whole response, and who was admitted.
 async fn exchange(request: &str, config: &HandshakeConfig) -> (String, Result<&'static str, NotUpgraded>) {
     let (listener, address) = listen().await;
     let client = async {
@@ -108,7 +108,7 @@ async fn an_upgrade_on_the_root_is_accepted_without_subprotocol_and_compression(
 }
 
 #[tokio::test]
-async fn a_bearer_token_decides_about_an_upgrade_and_about_nothing_else() {
+async fn a_bearer_token_matters_for_an_upgrade_only() {
     for scheme in ["Bearer", "bearer", "BEARER "] {
         let request = format!("GET / HTTP/1.1\r\n{UPGRADE}Authorization: {scheme} secret\r\n\r\n");
         assert_admitted(&request, "friend").await;
@@ -170,7 +170,7 @@ async fn an_upgrade_with_a_body_is_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_survives_a_body_that_nobody_reads() {
+async fn a_response_arrives_despite_an_unread_body() {
     let body = "x".repeat(1 << 20);
     assert_status(
         &format!("POST /readyz HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n{body}"),
@@ -181,7 +181,7 @@ async fn an_answer_survives_a_body_that_nobody_reads() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_long_or_too_slow_is_given_up() {
+async fn a_head_that_is_too_long_or_too_slow_is_refused() {
     let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(16 << 10));
     assert_status(&long, &HandshakeConfig::default(), 431).await;
     let config = HandshakeConfig { head_timeout: Duration::from_millis(20), ..HandshakeConfig::default() };
@@ -198,7 +198,7 @@ async fn a_peer_that_leaves_early_is_not_answered() {
 }
 
 #[tokio::test]
-async fn frames_sent_right_behind_the_request_are_not_lost() {
+async fn frames_sent_right_after_the_request_are_not_lost() {
     let (listener, address) = listen().await;
     let mut request = format!("GET / HTTP/1.1\r\n{UPGRADE}\r\n").into_bytes();
     let mut buffer = SendBuffer::new(Framing::WebSocket(Role::Client));
@@ -213,7 +213,7 @@ async fn frames_sent_right_behind_the_request_are_not_lost() {
 }
 
 #[tokio::test]
-async fn our_client_and_our_server_understand_each_other() {
+async fn our_client_talks_to_our_server() {
     let (listener, address) = listen().await;
     let host = address.to_string();
     let target =
@@ -234,7 +234,7 @@ async fn our_client_and_our_server_understand_each_other() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_still_sending_gets_the_last_words_of_the_server() {
+async fn a_client_that_is_still_sending_receives_the_last_bytes_of_the_server() {
     let (listener, address) = listen().await;
     let target = Target { host: "x", path: "/", bearer: None, headers: &[], max_message_len: 100 };
     let config = HandshakeConfig { max_message_len: 100, ..HandshakeConfig::default() };
@@ -262,7 +262,7 @@ async fn a_client_that_is_still_sending_gets_the_last_words_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_client_is_told_why_it_is_no_websocket() {
+async fn a_client_learns_why_an_upgrade_failed() {
     let target = Target { host: "x", path: "/", bearer: Some("guess"), headers: &[], max_message_len: 100 };
     let (listener, address) = listen().await;
     let stream = TcpStream::connect(address).await.unwrap();

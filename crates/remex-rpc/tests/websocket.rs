@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_send_buffer_frames_the_other_end_decodes(
+    fn frames_of_a_send_buffer_round_trip(
         role in role(),
         messages in vec((payload(), prop::sample::select(vec![0usize, 100, 126, 70_000])), 0..6),
         ping in vec(any::<u8>(), 0..=125),
@@ -148,7 +148,7 @@ fn fragments_are_joined_and_pings_in_between_come_first() {
 }
 
 #[test]
-fn every_violation_is_told_apart() {
+fn every_violation_is_distinguished() {
     let cases: &[(Role, &[u8], Violation)] = &[
         (Role::Server, b"\xC1\x80", Violation::ReservedBits),
         (Role::Server, b"\x83\x80", Violation::ReservedOpcode { opcode: 3 }),
@@ -185,7 +185,7 @@ fn a_message_may_be_as_long_as_the_limit_and_not_a_byte_longer() {
 }
 
 #[test]
-fn nothing_is_heard_after_a_close() {
+fn input_after_a_close_is_ignored() {
     assert_eq!(
         decode_whole(Role::Client, b"\x88\x00\x81\x01x"),
         [Event::Close { code: None, reason: String::new() }]
@@ -193,7 +193,7 @@ fn nothing_is_heard_after_a_close() {
 }
 
 #[test]
-fn a_long_close_reason_is_cut_between_characters() {
+fn a_long_close_reason_is_truncated_between_characters() {
     let mut buffer = SendBuffer::new(Framing::WebSocket(Role::Server));
     buffer.close(1008, &"é".repeat(100));
     let expected = Event::Close { code: Some(1008), reason: "é".repeat(61) };

@@ -19,6 +19,6 @@ pub use base::error::{PolicyError, Reason};
 pub use base::host::{Host, Kind, Node, SystemHost};
 pub use base::hosts::{HostDenial, HostList, HostName, HostPattern, HostPatternError, Hosts, NameError};
 pub use base::pattern::Pattern;
-pub use policy::{Link, Obstacle, Policy, Rule};
+pub use policy::{Link, Policy, Rule, UnenforceableRule};
 pub use remex_proto::sandbox::{Network, Preset};
 pub use resolve::{Request, resolve};

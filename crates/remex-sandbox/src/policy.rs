@@ -3,7 +3,7 @@
 //! Decisions are about canonical paths: absolute, without links, `.` and `..`. Start at [`Policy::access`].
 
 #[cfg(feature = "serde")]
-mod plain;
+mod serialized;
 
 use std::path::{Component, Path, PathBuf};
 
@@ -20,13 +20,14 @@ use crate::base::{
 /// Where git keeps what it runs.
 pub(crate) const GIT: &str = ".git";
 
-/// What is allowed, whoever enforces it.
+/// What is allowed, independent of how it is enforced.
 ///
 /// The deepest rule at or above a path decides, and a path without a rule is denied. What a pattern denies is denied
 /// whatever the rules say. Equal policies allow the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Sorted by path, parents first; each differs in access from the rule above it, except for granted git directories.
+    /// Sorted by path, parents first; each differs in access from the rule above it, except for granted git
+    /// directories.
     rules: Vec<Rule>,
     patterns: Patterns,
     network: Network,
@@ -62,13 +63,13 @@ pub struct Link {
 
 /// A rule that mounts cannot enforce, because a process could put something else in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Obstacle<'a> {
+pub struct UnenforceableRule<'a> {
     /// The rule.
     pub rule: &'a Rule,
 }
 
-impl From<Obstacle<'_>> for PolicyError {
-    fn from(Obstacle { rule }: Obstacle<'_>) -> Self {
+impl From<UnenforceableRule<'_>> for PolicyError {
+    fn from(UnenforceableRule { rule }: UnenforceableRule<'_>) -> Self {
         let path = rule.path.clone();
         let why = match rule.kind {
             Kind::Link => Reason::ReplaceableLink { path },
@@ -250,13 +251,13 @@ impl Policy {
 
     /// Returns the rules that mounts cannot enforce. What is missing in a directory that exists can be covered there.
     ///
-    /// Whoever judges every path by [`Policy::access`] can ignore them.
-    pub fn obstacles(&self) -> impl Iterator<Item = Obstacle<'_>> {
+    /// A caller that checks every path with [`Policy::access`] can ignore them.
+    pub fn unenforceable_rules(&self) -> impl Iterator<Item = UnenforceableRule<'_>> {
         let is_obstacle = |rule: &&Rule| {
             let can_appear = matches!(rule.kind, Kind::Unreachable | Kind::Link);
             can_appear && self.has_writable_parent(rule)
         };
-        self.rules.iter().filter(is_obstacle).map(|rule| Obstacle { rule })
+        self.rules.iter().filter(is_obstacle).map(|rule| UnenforceableRule { rule })
     }
 
     /// Returns the directories that mounts must hold in place, parents first.
@@ -291,7 +292,7 @@ impl Policy {
         Self { hosts: self.hosts.clone(), ..policy }
     }
 
-    /// Returns what both policies allow: at every path the lesser access, and the lesser network.
+    /// Returns a policy that allows what both allow: at every path the lesser access, and the lesser network.
     ///
     /// Fails only if the patterns of both together are too large.
     pub fn narrow(&self, floor: &Self) -> Result<Self, PolicyError> {
@@ -362,7 +363,7 @@ impl RuleMap {
         deepest(&self.0, path)
     }
 
-    /// Removes every rule that says what the one above it says.
+    /// Removes every rule with the same access as the rule above it.
     fn minimal(self) -> Vec<Rule> {
         let mut kept: Vec<Rule> = Vec::with_capacity(self.0.len());
         // The kept rules from the root to the one that applies.

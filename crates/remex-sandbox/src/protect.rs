@@ -1,8 +1,8 @@
-//! What stays read-only in every writable directory, whether its profile says so or not.
+//! Names that stay read-only in every writable directory, whether the profile says so or not.
 //!
-//! Git and others run what they find under a few names, so whoever may write a directory may not change these in it. A
-//! protection only takes away: it never grants access to where a link or a file of git leads. Start at
-//! [`Protection::apply`].
+//! Git and other programs run what they find under a few names, so a process that may write a directory may not change
+//! these names in it. A protection only restricts: it never grants access to the target of a link or of a git file.
+//! Start at [`Protection::apply`].
 
 use std::{
     collections::BTreeSet,
@@ -22,10 +22,10 @@ use crate::{
     policy::{GIT, Rule, RuleMap},
 };
 
-/// As many names in writable directories as are looked at.
+/// How many names in writable directories are examined.
 const MAX_PROTECTED: usize = 4096;
 
-/// Where every program and every user of a host keeps temporary files.
+/// Directories in which all programs and users of a host keep temporary files.
 const SHARED: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 /// The names that are protected in the writable directories of a profile.
@@ -42,7 +42,7 @@ impl Default for Protection {
 }
 
 impl Protection {
-    /// Adds what a profile lets be read and not written in a workspace root, if it is a name as those of programs are.
+    /// Adds a path that a profile makes read-only in a workspace root, if it is a single name like those of programs.
     pub(crate) fn add_name(&mut self, subpath: &Path) {
         let mut components = subpath.components().filter(|part| *part != Component::CurDir);
         if let (Some(Component::Normal(name)), None) = (components.next(), components.next())
@@ -59,8 +59,8 @@ impl Protection {
 
     /// Adds the rules that protect the names in writable directories.
     ///
-    /// A missing name is not held in directories for `temporary` files, which belong to nobody: what holds its place would
-    /// be seen by all who use them.
+    /// A missing name is not protected in directories for `temporary` files: they are shared, and all their users would
+    /// see the placeholder.
     pub(crate) fn apply<'a>(
         &self,
         rules: &mut RuleMap,
@@ -95,7 +95,7 @@ impl Protection {
         Ok(())
     }
 
-    /// Returns whether a directory is a protected one itself, or in a git directory: then it was granted on purpose.
+    /// Returns whether a directory is protected itself, or in a git directory: then it was granted on purpose.
     fn is_in_protected(&self, root: &Path) -> bool {
         let is_protected = root.file_name().is_some_and(|name| self.names.contains(name));
         is_protected || root.components().any(|part| part.as_os_str() == GIT)
@@ -108,7 +108,7 @@ fn is_granted_with_all(rules: &RuleMap, root: &Path) -> bool {
     root == Path::new("/") || above.all(|path| rules.access(path) == Access::Write)
 }
 
-/// Returns what must not be changed for a name to stay what it is.
+/// Returns the paths that must not change so that a name keeps its meaning: the name itself, and the target of a link.
 fn protected(host: &impl Host, path: &Path) -> Result<Vec<(PathBuf, Kind)>, Reason> {
     let node = host.node(path).map_err(|error| Reason::unresolved(path, &error))?;
     let own = |kind| (path.to_owned(), kind);
@@ -124,7 +124,7 @@ fn protected(host: &impl Host, path: &Path) -> Result<Vec<(PathBuf, Kind)>, Reas
             [own(Kind::File)].into_iter().chain(named).collect()
         }
         Node::Link(_) => {
-            // One that leads nowhere protects nothing else.
+            // A broken link protects only itself.
             let target = locate(host, path).ok().map(|located| (located.path, located.kind));
             [own(Kind::Link)].into_iter().chain(target).collect()
         }

@@ -1,7 +1,7 @@
 //! From the profile of a client to a policy.
 //!
-//! Fails closed: what cannot be understood or kept is an error, never a wider policy. The result does not depend on
-//! the order of the entries. Start at [`resolve`].
+//! Fails closed: an entry that cannot be understood or enforced is an error, never a wider policy. The result does not
+//! depend on the order of the entries. Start at [`resolve`].
 
 use std::{
     cell::OnceCell,
@@ -181,7 +181,7 @@ impl<H: Host> Resolver<'_, H> {
         Ok(())
     }
 
-    /// Fails if a path to be written does not exist, and the client wants to know.
+    /// Fails if a path to be written does not exist and the client asks for an error in that case.
     fn check_exists(&self, located: &Located) -> Result<(), Reason> {
         let is_wanted = self.request.context.refuse_missing_writes == Some(true);
         if !is_wanted || !located.kind.is_missing() {
@@ -294,7 +294,8 @@ struct Target {
 enum Absence {
     /// The path must not be created.
     Protected,
-    /// A path to be read must not be created; otherwise nothing. Nothing either if there is no directory to create it in.
+    /// A path to be read must not be created; otherwise nothing. Nothing either if there is no directory to create it
+    /// in.
     Skipped,
     /// Nothing.
     Ignored,
@@ -303,7 +304,7 @@ enum Absence {
 impl Absence {
     fn of(entry: &Entry) -> Self {
         match (&entry.path, entry.missing_path_behavior) {
-            // Of the system directories, no host has all.
+            // No host has all of the system directories.
             (EntryPath::Special { value: Special::Minimal }, _) => Self::Ignored,
             (_, Some(MissingPathBehavior::Skip)) => Self::Skipped,
             (_, Some(MissingPathBehavior::Other) | None) => Self::Protected,
@@ -314,7 +315,7 @@ impl Absence {
     fn is_skipped_for(self, access: Access) -> bool {
         match self {
             Self::Protected => false,
-            // Whoever creates `.git` decides what git runs outside.
+            // A process that creates `.git` decides what git runs outside of the sandbox.
             Self::Skipped => access != Access::Read,
             Self::Ignored => true,
         }
@@ -359,13 +360,13 @@ impl Collected {
         if target.access == Access::Write {
             self.protection.except(&target.located.path);
         }
-        // What does not exist cannot be granted, or it would depend on who creates it.
+        // A missing path is not granted: what the grant means would depend on the process that creates it.
         if !is_skipped {
             self.targets.push(target);
         }
     }
 
-    /// Returns the policy, unless it cannot be kept.
+    /// Returns the policy, unless it cannot be enforced.
     fn decide(
         self,
         network: sandbox::Network,

@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn what_programs_change_where_they_may_write_never_widens_a_policy(
+    fn changes_in_writable_directories_never_widen_a_policy(
         entries in entries_in_a_writable_directory(),
         mut tree in tree(),
         changes in prop::collection::vec((any::<Index>(), path(), 0..6u8), 1..6),
@@ -256,7 +256,7 @@ proptest! {
     }
 
     #[test]
-    fn the_meet_of_two_policies_is_the_lesser_everywhere(
+    fn narrowing_a_policy_allows_the_lesser_access_everywhere(
         mine in entries(),
         floor in entries(),
         tree in tree(),
@@ -279,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn a_policy_is_the_same_in_another_process(entries in entries(), tree in tree(), hosts in hosts()) {
+    fn a_policy_round_trips(entries in entries(), tree in tree(), hosts in hosts()) {
         let Ok(policy) = resolved(entries, &tree) else { return Ok(()) };
         let policy = hosts.into_iter().fold(policy, Policy::with_hosts);
         let sent = postcard::to_stdvec(&policy).unwrap();
@@ -296,7 +296,7 @@ proptest! {
     }
 
     #[test]
-    fn a_policy_that_was_damaged_on_its_way_is_an_error_or_another_policy(
+    fn a_corrupted_policy_is_an_error_or_another_policy(
         entries in entries(),
         tree in tree(),
         hosts in hosts(),

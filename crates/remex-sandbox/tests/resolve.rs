@@ -118,7 +118,7 @@ fn the_names_of_many_writable_directories_are_protected_or_the_profile_is_refuse
 }
 
 #[test]
-fn a_grant_to_write_what_is_missing_is_refused_if_the_client_wants_to_know() {
+fn a_write_grant_for_a_missing_path_is_refused_if_the_client_asks_for_that() {
     let tree = Tree::new(["/w/link -> /data", "/data/f", "/system -> data", "/data/in -> f"]);
     let resolve_with = |written: &str, refuse_missing_writes| {
         let bare = context(vec![at(written, Wire::Write)], None);
@@ -163,7 +163,7 @@ fn a_pattern_may_start_at_the_home_directory() {
 }
 
 #[test]
-fn what_leaves_files_open_becomes_an_open_policy() {
+fn a_profile_that_leaves_files_open_becomes_an_open_policy() {
     let with = |permissions| Context { permissions, ..context(Vec::new(), None) };
     let unrestricted = FileSystem::Unrestricted;
     let network = Network::Restricted;
@@ -182,7 +182,7 @@ fn what_leaves_files_open_becomes_an_open_policy() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_refused() {
+fn an_unknown_profile_is_refused() {
     let many = (0..5000).map(|number| at(&format!("/a/{number}"), Wire::Deny)).collect();
     for (entries, why) in [
         (vec![at("file://server/x", Wire::Deny)], "the path is not on this host"),
@@ -216,7 +216,7 @@ fn only_canonical_paths_are_allowed() {
 }
 
 #[test]
-fn a_jail_learns_which_links_lead_to_what_is_granted_and_which_directories_must_stay() {
+fn a_policy_lists_links_to_granted_paths_and_pinned_directories() {
     let entries = vec![special(Special::Minimal, Wire::Read), at("/home", Wire::Write)];
     let policy =
         resolved(&context([entries, vec![at("/home/user/.ssh", Wire::Deny)]].concat(), None)).unwrap();

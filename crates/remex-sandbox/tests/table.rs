@@ -15,7 +15,7 @@ use remex_sandbox::{
 };
 use serde_json::Value;
 
-/// Returns a policy as another process receives it.
+/// Returns a policy after serializing and deserializing it, as another process receives it.
 fn travelled(policy: &Policy) -> Policy {
     postcard::from_bytes(&postcard::to_stdvec(policy).unwrap()).unwrap()
 }
@@ -41,12 +41,12 @@ fn check(scenario: &Scenario, host: &impl Host) {
         let decided = case.decide(policy, host).unwrap_or_else(|error| panic!("{name}: {case:?}: {error}"));
         assert_eq!(decided, case.is_allowed, "{name}: {case:?} with {policy:#?}");
     }
-    let found: Vec<_> = policy.obstacles().map(|obstacle| obstacle.rule.path.clone()).collect();
+    let found: Vec<_> = policy.unenforceable_rules().map(|obstacle| obstacle.rule.path.clone()).collect();
     assert_eq!(&found, obstacles, "{name}");
 }
 
 #[test]
-fn the_table_is_decided_as_it_says() {
+fn every_decision_is_that_of_the_table() {
     let scenarios = scenarios(Path::new("/base"));
     scenarios.iter().for_each(|scenario| check(scenario, &scenario.tree));
     let names: BTreeSet<_> = scenarios.iter().map(|scenario| &scenario.name).collect();
@@ -54,7 +54,7 @@ fn the_table_is_decided_as_it_says() {
 }
 
 #[test]
-fn the_table_is_decided_on_disk_as_in_memory() {
+fn decisions_on_disk_are_those_of_the_table() {
     let parent = fs::canonicalize(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let directory = tempfile::tempdir_in(parent).unwrap();
     for (number, _) in scenarios(directory.path()).iter().enumerate() {
@@ -76,7 +76,7 @@ fn recorded(name: &str) -> Vec<Sandbox> {
 }
 
 #[test]
-fn the_presets_are_what_a_recorded_client_asks_for() {
+fn the_presets_match_a_recorded_client() {
     for preset in Preset::ALL {
         let contexts = recorded(&format!("sandbox-{}.jsonl", preset.name()));
         let confined: Vec<_> = contexts
@@ -102,7 +102,7 @@ fn the_presets_are_what_a_recorded_client_asks_for() {
             assert_eq!(policy.access(Path::new("/tmp/file")), Access::Read);
             assert_eq!(policy.network(), Network::Restricted);
             assert_eq!(policy.temporary_directories(), [] as [PathBuf; 0]);
-            assert_eq!(policy.obstacles().count(), 0);
+            assert_eq!(policy.unenforceable_rules().count(), 0);
             assert!(!policy.is_open());
         }
         assert_eq!(Preset::from_name(preset.name()), Some(preset));
@@ -110,11 +110,11 @@ fn the_presets_are_what_a_recorded_client_asks_for() {
 }
 
 #[test]
-fn an_obstacle_says_what_it_is_and_what_to_do() {
+fn an_unenforceable_rule_is_explained_with_a_hint() {
     let scenarios = scenarios(Path::new("/base"));
     let errors = scenarios.iter().filter_map(|scenario| {
         let policy: Policy = scenario.resolve(&scenario.tree).ok()?;
-        let error: PolicyError = policy.obstacles().next()?.into();
+        let error: PolicyError = policy.unenforceable_rules().next()?.into();
         Some((error.to_string(), error.hint))
     });
     let link = "cannot apply `read` to `/base/w/.git`: `/base/w/.git` is a symbolic link in a writable directory, \

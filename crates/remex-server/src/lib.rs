@@ -30,9 +30,10 @@ mod edge;
 mod tests;
 
 pub use remex_process::{
-    Foreground, Rlimit, Rlimits, Supervised, adopt_orphans, deliver_noted, end_by, exec_command_keeping,
-    ignore_faults, note_signals, raise_file_limit, reap_orphans, return_large_blocks, run_briefly,
-    spare_address_space, spawn_own, take_kept, take_signals,
+    Rlimit, Rlimits, Supervised, TerminalState, adopt_orphans, defer_signals, exec_command_with_fds,
+    exit_by_signal, ignore_faults, raise_file_limit, reap_orphans, replay_deferred_signals,
+    return_large_blocks, run_with_timeout, spare_address_space, spawn_own, take_inherited_fd,
+    unblock_signals_after_exec,
 };
 
 pub use config::{

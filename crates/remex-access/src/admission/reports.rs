@@ -1,4 +1,4 @@
-//! How often refusals are logged: strangers cause them, and must not fill the log.
+//! Limits how often refusals are logged: unauthenticated peers cause them and must not be able to fill the log.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use remex_base::log_limit::LogLimit;
 /// How long the counts of a kind last.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// A kind of refusal that is logged only so often; metrics count each one.
+/// A kind of refusal whose log lines are rate-limited; metrics count each one.
 ///
 /// The audit file has a line for each of [`Refused::Login`] and [`Refused::Tls`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Refused {
     /// A failed TLS handshake, or TLS on a plain port.
     Tls,
     /// An authenticated client with too many connections.
-    Crowded,
+    LimitReached,
     /// A connection that cannot be accepted, because no descriptor is free.
     Unaccepted,
 }
@@ -29,7 +29,7 @@ impl Refused {
     const fn allowance(self) -> u32 {
         match self {
             Refused::HalfOpen => 1,
-            Refused::Login | Refused::Tls | Refused::Crowded | Refused::Unaccepted => 10,
+            Refused::Login | Refused::Tls | Refused::LimitReached | Refused::Unaccepted => 10,
         }
     }
 }
@@ -42,7 +42,8 @@ pub(super) struct Reports {
 
 impl Default for Reports {
     fn default() -> Self {
-        let kinds = [Refused::HalfOpen, Refused::Login, Refused::Tls, Refused::Crowded, Refused::Unaccepted];
+        let kinds =
+            [Refused::HalfOpen, Refused::Login, Refused::Tls, Refused::LimitReached, Refused::Unaccepted];
         Reports { kinds: kinds.map(|kind| LogLimit::new(kind.allowance(), INTERVAL)) }
     }
 }
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_refusals_of_a_kind_are_logged_a_minute_and_the_rest_is_counted() {
+    fn ten_refusals_of_a_kind_are_logged_per_minute_and_the_rest_is_counted() {
         let (reports, start) = (Reports::default(), Instant::now());
         for _ in 0..10 {
             assert_eq!(reports.count(Refused::Login, start), Some(0));

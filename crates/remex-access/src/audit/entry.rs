@@ -1,4 +1,4 @@
-//! What a line of the audit file says.
+//! The lines of the audit file.
 
 use std::{
     borrow::Cow,
@@ -57,7 +57,7 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the client asked for what it may not have.
+    /// Returns whether the request was refused for lack of permission.
     fn is_refusal(self) -> bool {
         matches!(self, Outcome::Failed(ErrorKind::PermissionDenied | ErrorKind::UnknownSession))
     }
@@ -149,12 +149,12 @@ pub struct Entry {
     started: Instant,
 }
 
-/// Which line a request becomes.
+/// Which line a request results in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
-    /// Always one, with this word.
+    /// Always a line, with this word.
     Action(&'static str),
-    /// One if it is refused.
+    /// A line only if it is refused.
     Refusal,
 }
 
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_issued_a_token_and_about_whom_apart() {
+    fn a_line_names_the_issuer_and_the_subject_of_a_token_separately() {
         let claims = Claims { issuer: "https://id.example".into(), subject: "ann@\u{202e}x".into() };
         let login =
             Login { peer: "unix:0", identity: Some("subject:…"), claims: Some(&claims), outcome: "ok" };

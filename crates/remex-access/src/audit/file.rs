@@ -151,7 +151,7 @@ fn check_access(config: &AuditConfig, file: &File) -> Result<(), NotOpened> {
 }
 
 fn append_to(config: &AuditConfig) -> Result<File, NotOpened> {
-    // Opening a pipe that nobody reads must not block.
+    // Opening a FIFO without a reader must not block.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let opened =
         OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(&config.path);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_is_made_anew_when_asked() {
+    fn a_moved_file_is_recreated_on_request() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit");
         let mut file = AuditFile::open(&AuditConfig::new(path.clone())).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_write_is_refused_with_the_command_that_mends_it() {
+    fn a_file_writable_by_others_is_refused_with_the_command_that_fixes_it() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("it's an audit");

@@ -1,7 +1,7 @@
 //! Which calls are recorded. A new method does not compile until both tables decide about it.
 //!
-//! Recorded is what changes something, what reads files, and what reaches sessions of other identities. A call that
-//! is refused is recorded whatever the tables say.
+//! Calls are recorded if they change something, read files, or reach sessions of other identities. A call that is
+//! refused is recorded whatever the tables say.
 
 use remex_proto::{Call, fs::OpenMode, process, session};
 
@@ -36,17 +36,17 @@ pub fn audited(call: &Call) -> Audited {
         Call::Initialize(_) => Always("attach"),
         Call::ProcessStart(_) => Always("start"),
         Call::ProcessRestart(_) => Always("restart"),
-        // Every key that somebody types is one.
+        // Every keystroke is a call.
         Call::ProcessWrite(_) => First("input"),
         Call::ProcessCloseStdin(_) => Always("input"),
-        // A window that is dragged makes many, and they change nothing but its size.
+        // Dragging a window makes many calls, which change nothing but its size.
         Call::ProcessResize(_) => WhenForeign("input"),
         Call::ProcessSignal(_) => Always("signal"),
         Call::ProcessTerminate(_) | Call::SessionEnd(_) => Always("terminate"),
         Call::ProcessRelease(_) | Call::ProcessForget(_) => Always("forget"),
         Call::ProcessCollect(request) if request.dry_run => WhenForeign("list"),
         Call::ProcessCollect(_) => Always("forget"),
-        // Clients poll, and what is theirs they have seen already.
+        // Clients poll, and may always see their own sessions.
         Call::ProcessRead(_)
         | Call::ProcessWait(_)
         | Call::ProcessSnapshot(_)
@@ -80,9 +80,9 @@ pub fn audited(call: &Call) -> Audited {
         Call::FsReadBlock(_) | Call::FsWriteBlock(_) | Call::FsClose(_) => Never,
         // The line of `fs/watch` says what was watched.
         Call::FsUnwatch(_) => Never,
-        // They read no contents and no list of names, and clients ask them all the time.
+        // They return neither contents nor lists of names, and clients call them all the time.
         Call::FsGetMetadata(_) | Call::FsCanonicalize(_) => Never,
-        // About the server, and the same for everybody.
+        // About the server, and the same for every client.
         Call::EnvironmentInfo(_) | Call::EnvironmentStatus(_) => Never,
     }
 }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_deletes_nothing_is_recorded_only_of_others() {
+    fn calls_that_delete_nothing_are_recorded_only_for_other_identities() {
         let collect =
             |dry_run: bool| call("process/collect", &format!(r#"{{"scope":"all","dryRun":{dry_run}}}"#));
         assert_eq!(audited(&collect(true)), Audited::WhenForeign("list"));

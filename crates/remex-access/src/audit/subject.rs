@@ -1,4 +1,4 @@
-//! What an action in the audit file is about. Start at [`Subject`].
+//! The object of an action in the audit file. Start at [`Subject`].
 
 use std::borrow::Cow;
 
@@ -11,13 +11,13 @@ const MAX_TEXT: usize = 4 << 10;
 /// Longer lists of words or paths are truncated, in bytes.
 const MAX_LIST: usize = 16 << 10;
 
-/// What a word or path of a list costs besides its bytes.
+/// The overhead of a word or path in a list, in bytes.
 const ITEM: usize = 4;
 
 /// How many paths a line has at most.
 const MAX_PATHS: usize = 64;
 
-/// What an action is about.
+/// The session, process, paths and so on that an action concerns.
 #[derive(Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Subject {
@@ -126,7 +126,7 @@ impl Subject {
         }
     }
 
-    /// Adds what is started again.
+    /// Adds the command that is started again.
     pub(super) fn starts(&mut self, argv: &[String], cwd: &HostPath, user: Option<&str>) {
         let (argv, omitted) = truncated(argv.iter().map(String::as_bytes));
         (self.argv, self.omitted) = (Some(argv), omitted);
@@ -188,7 +188,7 @@ fn truncated<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> (Vec<String>, Opti
     (kept, Some(argv.count()).filter(|count| *count > 0))
 }
 
-/// The longest URL of which something is recorded; no request can have a longer one.
+/// The longest URL that is recorded; no request can have a longer one.
 const MAX_URL_LEN: usize = 1 << 16;
 
 /// Removes user, password, query and fragment of a URL.

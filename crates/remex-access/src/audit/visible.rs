@@ -1,4 +1,4 @@
-//! JSON in which every character can be seen: what reorders, hides or ends lines is escaped.
+//! JSON in which every character is visible: characters that reorder, hide or end lines are escaped.
 
 use std::io;
 
@@ -33,7 +33,7 @@ impl Formatter for Visible {
     }
 }
 
-/// Returns whether a character has no shape of its own: controls, format and bidi characters, separators, unassigned.
+/// Returns whether a character is invisible: controls, format and bidi characters, separators, unassigned code points.
 fn is_hidden(letter: char) -> bool {
     letter == '\u{7f}' || (!letter.is_ascii() && letter.escape_debug().len() > 1)
 }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_seen_is_escaped_and_reads_the_same() {
+    fn invisible_characters_are_escaped_and_decode_to_the_same_text() {
         let text =
             "é漢\"\\\n\u{7f}\u{9b}\u{ad}\u{200b}\u{200f}\u{2028}\u{2029}\u{202e}\u{2066}\u{feff}\u{e0041}🦀";
         let json = String::from_utf8(to_json(&text)).unwrap();

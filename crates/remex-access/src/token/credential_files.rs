@@ -23,8 +23,8 @@ use super::{ClaimPolicy, FileError, Key, KeyError, TokenFile, TokenGrant, Verifi
 /// The longest file, in bytes.
 const MAX_FILE_LEN: u64 = 1 << 20;
 
-/// How often it is said that a file cannot be used.
-const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
+/// How often to report that a file cannot be used.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Opens a file for reading.
 type Open = fn(&Path) -> io::Result<File>;
@@ -56,24 +56,24 @@ struct State {
     loaded: Arc<Loaded>,
 }
 
-/// Each file by itself: whatever is wrong with one, changes of the others count.
+/// Each file by itself: an error in one does not block changes of the others.
 #[derive(Clone, Debug, Default)]
 struct Files {
-    tokens: Known<Vec<TokenGrant>>,
-    shared_secret: Known<Vec<Key>>,
-    jwks: Known<Vec<Key>>,
+    tokens: KnownContent<Vec<TokenGrant>>,
+    shared_secret: KnownContent<Vec<Key>>,
+    jwks: KnownContent<Vec<Key>>,
 }
 
 /// The newest usable content of one file.
 #[derive(Clone, Debug, Default)]
-struct Known<T> {
+struct KnownContent<T> {
     bytes: Option<Vec<u8>>,
     meaning: T,
-    /// Why the content of now cannot be used, and when that was said last.
+    /// Why the current content cannot be used, and when that was last reported.
     rejected: Option<(String, Instant)>,
 }
 
-/// What a reload has found.
+/// The result of a reload.
 #[derive(Debug, Default)]
 pub struct Reloaded {
     /// Whether a file had changed.
@@ -158,14 +158,15 @@ impl CredentialFiles {
         Self::load_with(paths, open_given)
     }
 
-    /// Loads the files for a server that runs already and has used `known` so far.
+    /// Loads the files for a running server that has used `known` so far.
     ///
     /// A file that was there before and cannot be used now keeps its known contents, so that the others count; the log
     /// says so.
     ///
     /// # Errors
     ///
-    /// If a file that was not used before cannot be read or used, or is no regular file: a FIFO would make the server wait.
+    /// If a file that was not used before cannot be read or used, or is no regular file: a FIFO would make the server
+    /// wait.
     pub fn load_again(paths: CredentialPaths, known: Option<&Self>) -> Result<Self, CredentialError> {
         let mut files = known.map(|known| known.files_at(&paths)).unwrap_or_default();
         let reloaded = paths.update(&mut files, open_regular, Instant::now());
@@ -192,7 +193,7 @@ impl CredentialFiles {
         CredentialFiles { paths, state: Mutex::new(State { files, loaded }) }
     }
 
-    /// Returns the contents of those files that also have these paths; what is wrong with them will be said again.
+    /// Returns the contents of those files that also have these paths; their errors will be reported again.
     fn files_at(&self, paths: &CredentialPaths) -> Files {
         let mut files = self.state().files.clone();
         files.tokens.keep_if(self.paths.tokens == paths.tokens);
@@ -207,7 +208,7 @@ impl CredentialFiles {
     }
 
     fn reload_at(&self, now: Instant) -> Reloaded {
-        // Reading may hang, and nobody else reloads.
+        // Not locked while reading, which may hang; only one thread reloads.
         let mut files = self.state().files.clone();
         let reloaded = self.paths.update(&mut files, open_regular, now);
         let mut state = self.state();
@@ -238,7 +239,7 @@ impl PartialEq for CredentialFiles {
 impl Eq for CredentialFiles {}
 
 impl CredentialPaths {
-    /// Reads all files, and takes over what can be used.
+    /// Reads all files, and replaces the contents of those that can be used.
     fn update(&self, files: &mut Files, open: Open, now: Instant) -> Reloaded {
         let mut reloaded = Reloaded::default();
         files.tokens.update(self.tokens.as_deref(), open, now, &mut reloaded, |path, bytes| {
@@ -262,8 +263,8 @@ impl CredentialPaths {
     }
 }
 
-impl<T: Default> Known<T> {
-    /// Forgets the content unless the same file is used again, and that it was rejected in any case.
+impl<T: Default> KnownContent<T> {
+    /// Forgets the content unless the same file is used again; forgets the rejection in any case.
     fn keep_if(&mut self, is_same: bool) {
         if is_same {
             self.rejected = None;
@@ -272,7 +273,7 @@ impl<T: Default> Known<T> {
         }
     }
 
-    /// Reads the file, if there is one, and takes its content over if it is another one and can be used.
+    /// Reads the file, if there is one, and replaces the content if it has changed and can be used.
     fn update(
         &mut self,
         path: Option<&Path>,
@@ -295,13 +296,13 @@ impl<T: Default> Known<T> {
         match changed {
             Ok(None) => self.rejected = None,
             Ok(Some((meaning, bytes))) => {
-                *self = Known { bytes: Some(bytes), meaning, rejected: None };
+                *self = KnownContent { bytes: Some(bytes), meaning, rejected: None };
                 reloaded.is_changed = true;
             }
             Err(error) => {
                 let reason = error.to_string();
                 let is_said = self.rejected.as_ref().is_some_and(|(said, at)| {
-                    *said == reason && now.saturating_duration_since(*at) < COMPLAINT_PERIOD
+                    *said == reason && now.saturating_duration_since(*at) < WARNING_INTERVAL
                 });
                 if !is_said {
                     self.rejected = Some((reason, now));
@@ -362,7 +363,7 @@ mod tests {
     const OTHER: &str = "0f2a61c9d84be35770ac19e2f4d6b8a3";
 
     #[test]
-    fn a_rewrite_counts_if_it_can_be_used() {
+    fn a_usable_rewrite_takes_effect() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tokens");
         let names = |files: &CredentialFiles| -> Vec<_> {
@@ -387,8 +388,8 @@ mod tests {
             fs::write(&path, broken).unwrap();
             let now = Instant::now();
             assert_eq!(files.reload_at(now).rejected.len(), 1);
-            assert_eq!(files.reload_at(now + COMPLAINT_PERIOD / 2).rejected.len(), 0, "said once a minute");
-            assert_eq!(files.reload_at(now + COMPLAINT_PERIOD).rejected.len(), 1);
+            assert_eq!(files.reload_at(now + WARNING_INTERVAL / 2).rejected.len(), 0, "said once a minute");
+            assert_eq!(files.reload_at(now + WARNING_INTERVAL).rejected.len(), 1);
             assert_eq!(names(&files), ["c", "d"]);
         }
         fs::remove_file(&path).unwrap();
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_keeps_no_change_of_another_from_counting() {
+    fn an_unusable_file_does_not_block_changes_of_another_one() {
         let directory = tempfile::tempdir().unwrap();
         let [tokens, secret] = ["tokens", "secret"].map(|name| directory.path().join(name));
         fs::write(&tokens, format!("{TOKEN} name=a\n{OTHER} name=b")).unwrap();

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_understood_is_named_and_its_token_is_not_shown() {
+    fn an_invalid_line_is_named_and_its_token_is_not_shown() {
         assert_eq!(problem(&format!("{TOKEN} name=a name=b")), FileProblem::Twice("name"));
         assert_eq!(problem(&format!("{TOKEN} name=a other")), FileProblem::Word(3));
         assert_eq!(problem(&format!("{TOKEN} scopes=all")), FileProblem::Word(2));

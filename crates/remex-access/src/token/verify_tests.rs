@@ -248,7 +248,7 @@ fn a_token_of_another_issuer_or_for_another_audience_is_refused() {
 }
 
 #[test]
-fn scopes_and_subjects_that_are_not_understood_are_refused() {
+fn invalid_scopes_and_subjects_are_refused() {
     for scope in [json!(""), json!([]), json!("processes fly"), json!(["fly"])] {
         assert!(matches!(check(json!({"scope": scope})), Err(Invalid::Scope(_))), "{scope}");
     }
@@ -261,7 +261,7 @@ fn scopes_and_subjects_that_are_not_understood_are_refused() {
 }
 
 #[test]
-fn what_is_no_jwt_is_refused() {
+fn an_invalid_jwt_is_refused() {
     let token = secret().sign(&json!({"exp": NOW + 60}));
     let verifier = verifier(ClaimPolicy::default());
     let (signed, signature) = token.rsplit_once('.').unwrap();
@@ -284,7 +284,7 @@ fn what_is_no_jwt_is_refused() {
 
 proptest! {
     #[test]
-    fn no_changed_letter_goes_unnoticed(position in 0usize..200, letter in "[A-Za-z0-9_.-]") {
+    fn every_changed_character_is_detected(position in 0usize..200, letter in "[A-Za-z0-9_.-]") {
         let token = secret().sign(&json!({"exp": NOW + 60, "sub": "ann", "scope": "http"}));
         let position = position % token.len();
         let mut changed = token.clone();

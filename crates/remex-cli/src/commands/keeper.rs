@@ -47,7 +47,7 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
     let kept = runtime.block_on(async {
         let terminated = terminated();
         // The program before this one may have blocked them.
-        remex_server::take_signals();
+        remex_server::unblock_signals_after_exec();
         let orphans = OrphanReaper::new();
         let keep =
             remex_server::keep(remex::config_from_env(), &flags.state, flags.tables, ready, terminated);

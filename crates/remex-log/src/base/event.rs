@@ -1,4 +1,4 @@
-//! What is special about events on disk: why they are missing, and what is stored with an end. Start at [`Item`].
+//! Events as a log on disk returns them, with the causes of gaps. Start at [`Item`].
 
 use std::{fmt, io};
 
@@ -42,7 +42,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns the cause that an error of the file system stands for.
+    /// Returns the cause for an error of the file system.
     pub fn of(error: &io::Error) -> Cause {
         match Errno::from_io_error(error) {
             Some(Errno::NOSPC | Errno::DQUOT) => Cause::DiskFull,

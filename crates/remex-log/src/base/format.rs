@@ -62,8 +62,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) created_ms: u64,
     /// Bytes produced before this segment.
     pub(crate) produced: Produced,
-    /// Bytes lost before this segment.
-    pub(crate) lost: u64,
+    /// Bytes dropped before this segment.
+    pub(crate) dropped: u64,
     /// The number of the exit, or 0 if it is not before this segment.
     pub(crate) exited: Seq,
     /// The number of the close, or 0 if it is not before this segment.
@@ -98,7 +98,7 @@ impl SegmentHeader {
             self.produced.stdout,
             self.produced.stderr,
             self.produced.pty,
-            self.lost,
+            self.dropped,
             self.exited,
             self.closed,
         ];
@@ -136,7 +136,7 @@ impl SegmentHeader {
             salt: get_u64(copy, 32),
             created_ms: get_u64(copy, 40),
             produced: [48, 56, 64].map(|at| get_u64(copy, at)).into(),
-            lost: get_u64(copy, 72),
+            dropped: get_u64(copy, 72),
             exited: get_u64(copy, 80),
             closed: get_u64(copy, 88),
         })
@@ -260,14 +260,14 @@ pub(crate) fn push_record(out: &mut Vec<u8>, key: [u64; 2], header: &RecordHeade
     out.resize(out.len().next_multiple_of(8), 0);
 }
 
-/// The payload of a gap record: what was lost, and why.
+/// The payload of a gap record: the bytes dropped, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct DroppedOutput {
     pub(crate) bytes: Produced,
     pub(crate) cause: Cause,
 }
 
-impl Lost {
+impl DroppedOutput {
     pub(crate) fn encode(&self) -> [u8; GAP_LEN] {
         let mut bytes = [0; GAP_LEN];
         put_u64(&mut bytes, 0, self.bytes.stdout);
@@ -279,8 +279,8 @@ impl Lost {
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Lost> {
-        (bytes.len() == GAP_LEN).then(|| Lost {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<DroppedOutput> {
+        (bytes.len() == GAP_LEN).then(|| DroppedOutput {
             bytes: [0, 8, 16].map(|at| get_u64(bytes, at)).into(),
             cause: Cause::from_words([get_u32(bytes, 24), get_u32(bytes, 28)]),
         })

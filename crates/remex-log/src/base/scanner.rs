@@ -19,7 +19,8 @@ use crate::base::{
     disk::SAFE_OPEN,
     event::{GapCause, Seq},
     format::{
-        HEAD_LEN, HeadError, Kind, Lost, MAX_RECORD, RECORD_LEN, RecordHeader, SegmentHeader, VersionError,
+        DroppedOutput, HEAD_LEN, HeadError, Kind, MAX_RECORD, RECORD_LEN, RecordHeader, SegmentHeader,
+        VersionError,
     },
     names::SegmentName,
 };
@@ -38,7 +39,8 @@ pub(crate) struct Scanner {
     start: u64,
     /// Events up to this one were finished when the buffer was read; later ones may be half written in it.
     finished: Seq,
-    /// The position of the last payload that was found right, if the buffer still has it: readers look before they take.
+    /// The position of the last payload that was found right, if the buffer still has it: readers look before they
+    /// take.
     checked: Option<u64>,
 }
 
@@ -150,8 +152,8 @@ impl Scanner {
         })
     }
 
-    /// Reads the payload of the record at `at`, and returns whether it is whole and right; then [`Scanner::payload`] has
-    /// it.
+    /// Reads the payload of the record at `at`, and returns whether it is whole and right; then [`Scanner::payload`]
+    /// has it.
     pub(crate) fn load_payload(&mut self, at: u64, header: &RecordHeader, finished: Seq) -> io::Result<bool> {
         debug_assert!(header.kind != Kind::Unknown, "only known records have a limited length");
         let len = RECORD_LEN + header.len as usize;
@@ -179,9 +181,14 @@ impl Scanner {
     }
 
     /// Returns what the gap record at `at` says, if it is whole.
-    pub(crate) fn lost(&mut self, at: u64, header: &RecordHeader, finished: Seq) -> io::Result<Option<Lost>> {
+    pub(crate) fn dropped(
+        &mut self,
+        at: u64,
+        header: &RecordHeader,
+        finished: Seq,
+    ) -> io::Result<Option<DroppedOutput>> {
         let is_whole = self.load_payload(at, header, finished)?;
-        Ok(is_whole.then(|| Lost::decode(self.payload(at, header))).flatten())
+        Ok(is_whole.then(|| DroppedOutput::decode(self.payload(at, header))).flatten())
     }
 
     /// Returns the position of the first record from `at` on whose number is in `seqs`.

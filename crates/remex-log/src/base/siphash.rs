@@ -1,7 +1,7 @@
 //! SipHash-2-4 of whole words: the checksum of headers. Start at [`siphash`].
 //!
-//! A keyed hash, because output may imitate a record: without the key nobody can make a header that checks. The standard
-//! library has the function only in a deprecated form without a stable promise.
+//! A keyed hash, because output may imitate a record: without the key, no program can make a header with a valid
+//! checksum. The standard library has the function only in a deprecated form without a stable promise.
 
 /// Returns SipHash-2-4 of `bytes` under `key`.
 ///

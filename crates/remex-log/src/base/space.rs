@@ -39,7 +39,7 @@ impl Space for Unlimited {
 
 /// A limit on disk space within the limits above it: server, session, process.
 ///
-/// A log that evicts what nobody has read needs two segments and a few KiB; with a smaller quota it can stay full.
+/// A log that evicts unread output needs two segments and a few KiB; with a smaller quota it can stay full.
 #[derive(Debug)]
 pub struct Quota {
     cause: Cause,

@@ -4,7 +4,7 @@
 
 use std::io;
 
-use super::{Bookmark, Place, Reader};
+use super::{Bookmark, Reader, RecordPosition};
 use crate::base::{
     event::{Cursor, Seq},
     format::{HEAD_LEN, Kind, RecordHeader},
@@ -89,7 +89,7 @@ impl Reader {
     pub fn tail(&mut self, bytes: u64) -> io::Result<Cursor> {
         self.refresh()?;
         let Some(last) = self.names.len().checked_sub(1) else { return Ok(Cursor::START) };
-        let start = self.place_before_end(last, bytes)?;
+        let start = self.position_before_end(last, bytes)?;
         let mut first = None;
         let (Walk::Found(end) | Walk::End(end)) = self.walk(last, start, |header, _| {
             first.get_or_insert(header.offset);
@@ -106,13 +106,13 @@ impl Reader {
         Ok(self.at(found))
     }
 
-    /// Returns the cursor of what was found, and remembers where that is.
+    /// Returns the cursor of a bookmark, and makes that the reader's position.
     fn at(&mut self, found: Bookmark) -> Cursor {
         self.last = Some(found);
         found.cursor
     }
 
-    /// Forgets what may be outdated.
+    /// Discards buffered data that may be outdated.
     fn refresh(&mut self) -> io::Result<()> {
         // The end of the buffer may have been read in the middle of a write.
         self.scanner.forget();
@@ -150,17 +150,17 @@ impl Reader {
     fn walk(
         &mut self,
         index: usize,
-        start: Option<Place>,
+        start: Option<RecordPosition>,
         is_it: impl FnMut(&RecordHeader, u64) -> bool,
     ) -> io::Result<Walk> {
         let name = self.names[index];
         let cursor = Cursor { seq: name.first_seq - 1, offset: Some(name.first_offset) };
-        let mut found = Bookmark { cursor, place: None };
+        let mut found = Bookmark { cursor, position: None };
         let walked = match self.scanner.open(&self.dir, name)? {
             Opened::Unreadable(_) => return Ok(Walk::End(found)),
             Opened::Ready(header) => {
-                let at = start.map_or(HEAD_LEN as u64, |place| place.at);
-                found.place = Some(Place { salt: header.salt, at });
+                let at = start.map_or(HEAD_LEN as u64, |position| position.at);
+                found.position = Some(RecordPosition { salt: header.salt, at });
                 self.walk_from(&mut found, at, is_it)
             }
         };
@@ -194,25 +194,25 @@ impl Reader {
                 let end = match header.kind {
                     Kind::Output(_) => header.offset.saturating_add(u64::from(header.len)),
                     Kind::Gap => {
-                        let lost = self.scanner.lost(at, &header, 0)?;
-                        header.offset.saturating_add(lost.map_or(0, |lost| lost.bytes.total()))
+                        let dropped = self.scanner.dropped(at, &header, 0)?;
+                        header.offset.saturating_add(dropped.map_or(0, |dropped| dropped.bytes.total()))
                     }
                     _ => header.offset,
                 };
                 if is_it(&header, end) {
                     let seq = header.seq.max(found.seq() + 1) - 1;
-                    found.go_to(seq, header.offset, at);
+                    found.advance(seq, header.offset, at);
                     return Ok(true);
                 }
-                found.go_to(last, end, after);
+                found.advance(last, end, after);
             }
             at = after;
         }
     }
 
-    /// Returns the first record in the last part of a segment, which has at least the last `bytes` bytes of output unless
-    /// its records are small; `None` if that is the whole segment.
-    fn place_before_end(&mut self, index: usize, bytes: u64) -> io::Result<Option<Place>> {
+    /// Returns the first record in the last part of a segment, which has at least the last `bytes` bytes of output
+    /// unless its records are small; `None` if that is the whole segment.
+    fn position_before_end(&mut self, index: usize, bytes: u64) -> io::Result<Option<RecordPosition>> {
         let name = self.names[index];
         let Opened::Ready(header) = self.scanner.open(&self.dir, name)? else { return Ok(None) };
         let part = bytes.saturating_add(bytes / 8).saturating_add(TAIL_SLACK);
@@ -222,7 +222,7 @@ impl Reader {
         }
         let SegmentName { first_seq, .. } = name;
         match self.scanner.resync(at, &(first_seq..=Seq::MAX - 1), 0) {
-            Ok(found) => Ok(found.map(|at| Place { salt: header.salt, at })),
+            Ok(found) => Ok(found.map(|at| RecordPosition { salt: header.salt, at })),
             Err(error) => lasting(&error).map(|_| None).ok_or(error),
         }
     }

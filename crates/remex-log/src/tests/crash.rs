@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Does a bit of everything until the disk is gone. Returns what was reported as written.
+/// Performs every kind of operation until the disk fails. Returns the events that were reported as written.
 fn work(dir: &Path, disk: &FailingDisk) -> Vec<Event> {
     let options = Options { retain_bytes: 1500, segment_bytes: Some(700) };
     let mut written = Vec::new();
@@ -67,7 +67,7 @@ fn everything_reported_as_written_survives_a_crash_at_any_operation() {
                 || summary.exited.as_ref().map(|end| end.seq) == exited.map(|exit| exit.extent().0)
         );
         let read = read_all(dir.path(), written.len() as Seq);
-        assert_true(&read, &written);
+        assert_faithful(&read, &written);
         // Only what was evicted is missing.
         for event in &read {
             assert!(
@@ -76,7 +76,7 @@ fn everything_reported_as_written_survives_a_crash_at_any_operation() {
             );
         }
         let position = writer.position();
-        assert_eq!(position.produced.total(), position.retained + position.evicted + position.lost);
+        assert_eq!(position.produced.total(), position.retained + position.evicted + position.dropped);
         assert!(matches!(writer.room(Hold::Nothing), Room::Bytes(_)));
         assert_eq!(
             append(&mut writer, Stream::Stderr, 7, b"on").map(|appended| appended.seq),

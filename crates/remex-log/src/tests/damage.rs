@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     VersionError,
     base::{
-        format::{HEAD_LEN, Kind, Lost, RecordHeader, SegmentHeader, push_record},
+        format::{DroppedOutput, HEAD_LEN, Kind, RecordHeader, SegmentHeader, push_record},
         names::SegmentName,
     },
 };
@@ -21,12 +21,12 @@ fn copy(log: &Log) -> TempDir {
 }
 
 #[test]
-fn a_log_cut_anywhere_in_its_last_segment_goes_on_after_a_prefix() {
+fn a_log_truncated_anywhere_in_its_last_segment_continues_after_a_prefix() {
     let mut log = Log::new(SMALL);
     for round in 0..9_u8 {
         log.append(Stream::Stdout, &vec![round; 5 + 31 * usize::from(round)]);
     }
-    log.lose(Stream::Stderr, 10);
+    log.drop_output(Stream::Stderr, 10);
     log.append(Stream::Stderr, b"after the loss");
     log.exited(b"status");
     log.closed(b"");
@@ -60,7 +60,7 @@ fn a_log_cut_anywhere_in_its_last_segment_goes_on_after_a_prefix() {
 }
 
 #[test]
-fn a_last_segment_without_a_whole_head_was_never_used() {
+fn a_last_segment_without_a_complete_head_was_never_used() {
     let mut log = Log::new(SMALL);
     while log.segments().len() < 3 {
         log.append(Stream::Stdout, &[7; 200]);
@@ -104,7 +104,7 @@ fn a_flipped_byte_costs_at_most_the_record_it_is_in() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);
             fs::write(&path, &bytes).unwrap();
-            let missing = assert_true(&log.read(), &log.events);
+            let missing = assert_faithful(&log.read(), &log.events);
             assert!(missing.len() <= 1, "byte {at} of {path:?} costs {missing:?}");
             assert!(at >= HEAD_LEN || missing.is_empty(), "a head has a copy");
         }
@@ -113,7 +113,7 @@ fn a_flipped_byte_costs_at_most_the_record_it_is_in() {
 }
 
 #[test]
-fn a_writer_never_uses_a_number_of_a_damaged_record_again() {
+fn a_writer_never_reuses_the_number_of_a_damaged_record() {
     let mut log = Log::new(SMALL);
     for round in 0..4_u8 {
         log.append(Stream::Stdout, &[round; 50]);
@@ -132,7 +132,7 @@ fn a_writer_never_uses_a_number_of_a_damaged_record_again() {
         assert!(matches!(writer.room(Hold::Nothing), Room::Bytes(_)));
         let appended = append(&mut writer, Stream::Stderr, 0, b"next").unwrap();
         let position = writer.position();
-        assert_eq!(position.produced.total(), position.retained + position.evicted + position.lost);
+        assert_eq!(position.produced.total(), position.retained + position.evicted + position.dropped);
         let events = read_all(dir.path(), appended.seq);
         let gaps = events.iter().filter(|event| matches!(event, Event::Gap(_))).count();
         assert!(gaps <= 1, "byte {at}: {events:?}");
@@ -153,7 +153,7 @@ fn overwritten_and_missing_ranges_are_gaps() {
                 let doubled = [&whole[..to], &whole[from..]].concat();
                 for bytes in [zeroed, removed, doubled, whole[..from].to_vec()] {
                     fs::write(&path, &bytes).unwrap();
-                    assert_true(&log.read(), &log.events);
+                    assert_faithful(&log.read(), &log.events);
                 }
             }
         }
@@ -162,7 +162,7 @@ fn overwritten_and_missing_ranges_are_gaps() {
 }
 
 #[test]
-fn a_segment_that_is_something_else_is_a_gap_with_its_cause() {
+fn a_foreign_file_in_place_of_a_segment_is_a_gap_with_its_cause() {
     let log = Log::sample();
     let paths = log.segments();
     let starts: Vec<_> =
@@ -172,7 +172,7 @@ fn a_segment_that_is_something_else_is_a_gap_with_its_cause() {
         let to = starts.get(index + 1).map_or(log.last(), |next| next - 1);
         let check = |expected: GapCause| {
             let read = log.read();
-            assert_eq!(assert_true(&read, &log.events), (starts[index]..=to).collect::<Vec<_>>());
+            assert_eq!(assert_faithful(&read, &log.events), (starts[index]..=to).collect::<Vec<_>>());
             let cause = read.iter().find_map(|event| match event {
                 Event::Gap(gap) if gap.from_seq == starts[index] => Some(gap.cause),
                 _ => None,
@@ -222,7 +222,7 @@ fn a_newer_format_is_refused() {
     );
 }
 
-/// Output as the most knowledgeable program would write it that does not know the salt.
+/// Output that imitates a record as well as possible without knowing the salt.
 fn imitation(seq: Seq, offset: u64) -> Vec<u8> {
     let name = SegmentName { first_seq: seq, first_offset: offset };
     let header = SegmentHeader {
@@ -230,7 +230,7 @@ fn imitation(seq: Seq, offset: u64) -> Vec<u8> {
         salt: 0x1234_5678_9abc_def0,
         created_ms: 5,
         produced: crate::Produced::default(),
-        lost: 0,
+        dropped: 0,
         exited: 0,
         closed: 0,
     };
@@ -239,7 +239,10 @@ fn imitation(seq: Seq, offset: u64) -> Vec<u8> {
         (Kind::Output(Stream::Stdout), b"forged".to_vec()),
         (Kind::Exited, b"forged".to_vec()),
         (Kind::Closed, b"forged".to_vec()),
-        (Kind::Gap, Lost { bytes: crate::Produced::default(), cause: Cause::DiskFull }.encode().to_vec()),
+        (
+            Kind::Gap,
+            DroppedOutput { bytes: crate::Produced::default(), cause: Cause::DiskFull }.encode().to_vec(),
+        ),
         (Kind::Note(1), b"forged".to_vec()),
     ] {
         for seq in seq..seq + 4 {
@@ -268,7 +271,7 @@ fn output_that_imitates_a_log_is_output() {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x40;
             fs::write(&path, &bytes).unwrap();
-            assert!(assert_true(&log.read(), &log.events).len() <= 1);
+            assert!(assert_faithful(&log.read(), &log.events).len() <= 1);
         }
         fs::write(&path, &whole).unwrap();
     }
@@ -284,7 +287,7 @@ fn records_of_unknown_kinds_are_skipped() {
     let head = SegmentHeader::decode(&bytes).unwrap();
     let unknown = RecordHeader { events: 0, ..RecordHeader::new(Kind::Unknown, 2, 3, 0, b"later") };
     push_record(&mut bytes, head.key(), &unknown, b"later");
-    // One that is an event: nobody can say what, but how many bytes.
+    // An event of an unknown kind, but with a known number of bytes.
     push_record(&mut bytes, head.key(), &RecordHeader::new(Kind::Unknown, 2, 3, 0, b"new"), b"new");
     let last = RecordHeader::new(Kind::Output(Stream::Stdout), 3, 10, 0, b"three");
     push_record(&mut bytes, head.key(), &last, b"three");

@@ -29,7 +29,7 @@ fn fill(log: &mut Log, hold: Hold) -> Cause {
 const ACKED_NOTHING: Hold = Hold::After(Point { seq: 0, offset: 0 });
 
 #[test]
-fn a_full_disk_has_no_room_but_takes_the_end() {
+fn a_full_disk_has_no_room_but_records_the_exit_and_the_close() {
     for after in 3..12 {
         let disk = FailingDisk::new(Failure::Full, after);
         let mut log = Log::new(OPTIONS);
@@ -38,15 +38,15 @@ fn a_full_disk_has_no_room_but_takes_the_end() {
         log.writer = Some(open_on(log.path(), &disk));
         assert_eq!(fill(&mut log, ACKED_NOTHING), Cause::DiskFull);
         let reserved = log.writer().position().disk_bytes;
-        log.lose(Stream::Stdout, 100);
-        log.lose(Stream::Stderr, 23);
+        log.drop_output(Stream::Stdout, 100);
+        log.drop_output(Stream::Stderr, 23);
         assert!(log.exited(&[1; crate::MAX_END_PAYLOAD]).is_written);
-        log.lose(Stream::Stdout, 5);
+        log.drop_output(Stream::Stdout, 5);
         assert!(log.closed(&[2; crate::MAX_END_PAYLOAD]).is_written);
         assert_eq!(log.read(), log.events);
         let position = log.writer().position();
-        assert_eq!(position.lost, 128);
-        assert_eq!(position.produced.total(), position.retained + position.lost);
+        assert_eq!(position.dropped, 128);
+        assert_eq!(position.produced.total(), position.retained + position.dropped);
         assert!(std_len(&log) <= reserved, "nothing is written past the reservation");
         assert_eq!(log.writer.take().unwrap().close().unwrap(), std_len(&log));
     }
@@ -57,16 +57,16 @@ fn std_len(log: &Log) -> u64 {
 }
 
 #[test]
-fn output_goes_on_after_a_loss_when_there_is_space_again() {
+fn output_continues_after_a_drop_when_there_is_space_again() {
     let disk = FailingDisk::new(Failure::Full, 6);
     let mut log = Log::new(OPTIONS);
     log.writer = None;
     fs::remove_file(&log.segments()[0]).unwrap();
     log.writer = Some(open_on(log.path(), &disk));
     assert_eq!(fill(&mut log, ACKED_NOTHING), Cause::DiskFull);
-    log.lose(Stream::Stdout, 1_000_000);
+    log.drop_output(Stream::Stdout, 1_000_000);
     assert_eq!(log.writer().room(ACKED_NOTHING), Room::Full(Cause::DiskFull));
-    log.lose(Stream::Pty, 1);
+    log.drop_output(Stream::Pty, 1);
     assert_eq!(log.writer().position().written_seq, log.last() - 1);
     disk.set_left(u64::MAX);
     log.append(Stream::Stdout, b"there is space again");
@@ -74,12 +74,12 @@ fn output_goes_on_after_a_loss_when_there_is_space_again() {
     assert_eq!(log.read(), log.events);
     drop(log.writer.take());
     let (_, recovered) = Writer::open(log.path(), OPTIONS, Arc::new(Unlimited)).unwrap();
-    assert_eq!((recovered.summary.lost, recovered.summary.offset), (1_000_001, log.offset));
+    assert_eq!((recovered.summary.dropped, recovered.summary.offset), (1_000_001, log.offset));
     assert_eq!(recovered.summary.produced.pty, 1);
 }
 
 #[test]
-fn without_allocation_what_cannot_be_written_is_kept_and_written_first() {
+fn without_allocation_refused_records_are_kept_and_written_first() {
     for after in 2..8 {
         let disk = FailingDisk::new(Failure::FullWithoutAllocation, after);
         let mut log = Log::new(OPTIONS);
@@ -126,11 +126,11 @@ fn a_full_disk_makes_a_log_evict_if_it_may() {
         }
         assert!(before >= log.segments().len() || disk.left.load(Ordering::Relaxed) < space);
     }
-    assert_true(&log.read(), &log.events);
+    assert_faithful(&log.read(), &log.events);
 }
 
 #[test]
-fn an_io_error_is_no_reason_to_evict() {
+fn an_io_error_does_not_evict() {
     let disk = FailingDisk::new(Failure::Broken, u64::MAX);
     let mut log = Log::new(OPTIONS);
     log.writer = Some(open_on(log.path(), &disk));
@@ -172,7 +172,7 @@ fn a_quota_fills_a_held_log_and_evicts_from_another() {
     assert_eq!(fill(&mut log, ACKED_NOTHING), Cause::ProcessQuota);
     assert!(process.used() > 340_000 && log.offset > 300_000, "{} of {}", log.offset, process.used());
     assert_eq!(log.read(), log.events);
-    // What is acknowledged may go.
+    // Acknowledged events may be evicted.
     let Event::Output { seq, offset, .. } = log.events[30] else { panic!("all is output") };
     let hold = Hold::After(Point { seq: seq - 1, offset });
     assert!(matches!(log.writer().room(hold), Room::Bytes(_)));
@@ -183,7 +183,7 @@ fn a_quota_fills_a_held_log_and_evicts_from_another() {
         assert_eq!(server.used(), log.writer().position().disk_bytes);
     }
     let read = log.read();
-    assert!(!assert_true(&read, &log.events).is_empty());
+    assert!(!assert_faithful(&read, &log.events).is_empty());
     assert_eq!(log.writer.take().unwrap().close().unwrap(), process.used());
     assert_eq!(std_len(&log), process.used());
     // A log that is there counts, even if it is over the limit.
@@ -245,20 +245,20 @@ fn on_small_disk(dir: &Path) {
     };
     assert_eq!(cause, Cause::DiskFull);
     assert!(sum > 900_000, "{sum}");
-    // Somebody else takes what is left.
+    // Another log takes the remaining space.
     let mut rest = 0;
     while fs::write(dir.join(format!("rest{rest}")), [1; 4096]).is_ok() {
         rest += 1;
     }
-    writer.lose(Stream::Stdout, 77, cause);
+    writer.drop_output(Stream::Stdout, 77, cause);
     assert!(writer.exited(2, &[3; crate::MAX_END_PAYLOAD]).unwrap().is_written);
-    // Readers who let go of the old output make room.
+    // Room is made once readers no longer need the old output.
     assert!(matches!(writer.room(Hold::Nothing), Room::Bytes(_)));
     assert!(append(&mut writer, Stream::Stdout, 3, b"more").unwrap().is_written);
     assert!(writer.closed(4, &[4; crate::MAX_END_PAYLOAD]).unwrap().is_written);
     let position = writer.position();
     assert_eq!(position.produced.total(), sum + 77 + 4);
-    assert_eq!(position.retained + position.evicted + position.lost, sum + 77 + 4);
+    assert_eq!(position.retained + position.evicted + position.dropped, sum + 77 + 4);
     let events = read_all(&path, position.written_seq);
     assert!(matches!(events[0], Event::Gap(Gap { cause: GapCause::Evicted, .. })));
     assert!(matches!(events.last(), Some(Event::Closed { .. })));
@@ -266,13 +266,13 @@ fn on_small_disk(dir: &Path) {
     assert_eq!(gaps, 2, "evicted, and lost");
 }
 
-/// Takes all space that there is, for output that nobody reads.
+/// Fills all available space with output that is never read.
 fn take_everything(log: &mut Log) {
     assert_eq!(fill(log, ACKED_NOTHING), Cause::ServerQuota);
 }
 
 #[test]
-fn who_is_read_goes_on_beside_others_that_take_all_space() {
+fn a_log_that_is_read_continues_beside_logs_that_take_all_space() {
     let server = Quota::server(1 << 20);
     let session = Quota::session(&server, 1 << 30);
     let options = Options { retain_bytes: 1 << 30, segment_bytes: None };
@@ -296,7 +296,7 @@ fn who_is_read_goes_on_beside_others_that_take_all_space() {
         assert!(server.used() <= server.limit(), "{} of {}", server.used(), server.limit());
     }
     assert!(first > 1, "it has replaced segments");
-    assert_true(&read.read(), &read.events);
+    assert_faithful(&read.read(), &read.events);
     read.exited(b"exit");
     read.closed(b"");
     greedy.exited(b"exit");

@@ -39,7 +39,7 @@ struct Model {
     options: Options,
     notes: BTreeMap<u8, Vec<u8>>,
     produced: [u64; 3],
-    lost: u64,
+    dropped: u64,
     has_exited: bool,
     readers: Vec<(Reader, Cursor)>,
 }
@@ -51,7 +51,7 @@ impl Model {
         let log = Log::new(options);
         let readers = (0..3).map(|_| (Reader::open(log.path()).unwrap(), Cursor::START)).collect();
         let notes = BTreeMap::new();
-        Model { log, options, notes, produced: [0; 3], lost: 0, has_exited: false, readers }
+        Model { log, options, notes, produced: [0; 3], dropped: 0, has_exited: false, readers }
     }
 
     /// Returns the bytes up to and including event `seq`.
@@ -63,7 +63,7 @@ impl Model {
         match hold {
             None => Hold::Nothing,
             Some(index) => {
-                // Lost output is acknowledged only once it is written.
+                // Dropped output is acknowledged only once its record is written.
                 let seq = index.index(self.log.last() as usize + 1) as Seq;
                 Hold::After(Point { seq, offset: self.offset_after(seq) })
             }
@@ -74,9 +74,9 @@ impl Model {
         match operation {
             Operation::Append { stream, len, hold } => self.append(*stream, *len, self.hold(*hold)),
             Operation::Lose { stream, len } => {
-                self.log.lose(STREAMS[usize::from(*stream)], *len);
+                self.log.drop_output(STREAMS[usize::from(*stream)], *len);
                 self.produced[usize::from(*stream)] += len;
-                self.lost += len;
+                self.dropped += len;
             }
             Operation::Exited if self.has_exited => {}
             Operation::Exited => {
@@ -143,7 +143,7 @@ impl Model {
     }
 
     fn reopen(&mut self) {
-        // A loss that is not written is not found again.
+        // A run of dropped output that is not written does not survive reopening.
         if !matches!(self.log.writer().room(Hold::Nothing), Room::Bytes(_)) {
             return;
         }
@@ -185,8 +185,8 @@ impl Model {
         let position = self.log.writer().position();
         let produced = position.produced;
         assert_eq!([produced.stdout, produced.stderr, produced.pty], self.produced);
-        assert_eq!((position.lost, position.offset), (self.lost, produced.total()));
-        assert_eq!(produced.total(), position.retained + position.evicted + position.lost);
+        assert_eq!((position.dropped, position.offset), (self.dropped, produced.total()));
+        assert_eq!(produced.total(), position.retained + position.evicted + position.dropped);
         assert_eq!(position.next_seq, self.log.last() + 1);
         let retained: u64 = self.log.events[position.first_seq as usize - 1..]
             .iter()
@@ -201,7 +201,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_log_is_what_was_appended(
+    fn a_log_returns_what_was_appended(
         retain_bytes in prop_oneof![100..5000_u64, 5000..200_000_u64],
         segment_bytes in prop_oneof![Just(None), (300..3000_u64).prop_map(Some), (3000..50_000_u64).prop_map(Some)],
         operations in vec(operation(), 0..120),

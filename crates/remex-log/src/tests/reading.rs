@@ -10,7 +10,7 @@ fn long_log() -> Log {
     for round in 0..300_usize {
         log.append(Stream::Stdout, &vec![round as u8; 1 + (round * 7919) % 3000]);
         if round % 50 == 20 {
-            log.lose(Stream::Stderr, 17);
+            log.drop_output(Stream::Stderr, 17);
         }
     }
     log.exited(b"status");
@@ -19,7 +19,7 @@ fn long_log() -> Log {
 }
 
 #[test]
-fn a_cursor_after_any_event_leads_to_the_rest() {
+fn a_cursor_after_any_event_yields_the_rest() {
     let log = long_log();
     let mut reader = Reader::open(log.path()).unwrap();
     let mut offset = 0;
@@ -73,7 +73,7 @@ fn a_cursor_since_a_time_is_before_the_first_event_from_then_on() {
 }
 
 #[test]
-fn a_clock_that_goes_back_confuses_nobody() {
+fn a_clock_set_back_does_not_break_seeking() {
     let mut log = Log::new(SMALL);
     for at_ms in [500, 900, 100, 50, 700, 0, u64::MAX, 3] {
         for _ in 0..5 {
@@ -88,7 +88,7 @@ fn a_clock_that_goes_back_confuses_nobody() {
 }
 
 #[test]
-fn the_tail_has_about_as_many_bytes_as_asked_for() {
+fn the_tail_has_about_as_many_bytes_as_requested() {
     let log = long_log();
     let mut reader = Reader::open(log.path()).unwrap();
     for bytes in [0, 1, 13, 14, 1000, 20_000, 100_000, log.offset, u64::MAX] {
@@ -132,7 +132,7 @@ fn nothing_after_the_announced_event_is_returned() {
 }
 
 #[test]
-fn an_announced_event_that_is_not_there_is_a_gap_of_unknown_size() {
+fn a_missing_announced_event_is_a_gap_of_unknown_size() {
     let mut log = Log::new(SMALL);
     log.append(Stream::Stdout, b"one");
     assert_eq!(read_all(log.path(), 5)[1..], [gap(2, 5, None, GapCause::Missing)]);

@@ -3,17 +3,17 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use super::*;
-use crate::{Blank, MAX_CHUNK, MAX_END_PAYLOAD, Produced, inspect, strip};
+use crate::{EmptyLog, MAX_CHUNK, MAX_END_PAYLOAD, Produced, discard_output, inspect};
 
 #[test]
-fn a_log_is_found_again_with_its_sums_ends_and_notes() {
+fn a_reopened_log_has_its_totals_ends_and_notes() {
     let mut log = Log::sample();
     let position = log.writer().position();
     drop(log.writer.take());
     let (writer, recovered) = Writer::open(log.path(), SMALL, Arc::new(Unlimited)).unwrap();
     let summary = recovered.summary;
     assert_eq!(summary, inspect(log.path()).unwrap());
-    assert_eq!((summary.next_seq, summary.offset, summary.lost), (log.last() + 1, log.offset, 1000));
+    assert_eq!((summary.next_seq, summary.offset, summary.dropped), (log.last() + 1, log.offset, 1000));
     let stderr = (0..12).map(|round| 7 * round + 1).sum();
     assert_eq!(summary.produced, Produced::from([12 * 33, stderr, 1000]));
     assert_eq!(summary.exited.unwrap().payload.unwrap(), b"status 3");
@@ -84,7 +84,7 @@ fn notes_alone_do_not_grow_a_log_and_readers_follow() {
 }
 
 #[test]
-fn a_held_log_is_full_at_its_retention_and_goes_on_when_acknowledged() {
+fn a_held_log_is_full_at_its_retention_and_continues_when_acknowledged() {
     let mut log = Log::new(Options { retain_bytes: 1000, segment_bytes: Some(300) });
     let hold = Hold::After(Point { seq: 0, offset: 0 });
     for round in 0..9_u8 {
@@ -93,8 +93,8 @@ fn a_held_log_is_full_at_its_retention_and_goes_on_when_acknowledged() {
     }
     log.append(Stream::Stdout, &[9; 100]);
     assert_eq!(log.writer().room(hold), Room::Full(Cause::Retention));
-    // Lost output is not held.
-    log.lose(Stream::Stdout, 5000);
+    // Dropped output is not held.
+    log.drop_output(Stream::Stdout, 5000);
     assert_eq!(log.writer().room(Hold::After(Point { seq: 9, offset: 900 })), Room::Bytes(900));
     assert_eq!(log.writer().room(Hold::After(Point { seq: 3, offset: 300 })), Room::Bytes(300));
     assert_eq!(log.read(), log.events);
@@ -114,18 +114,18 @@ fn eviction_keeps_at_least_the_retention_and_at_most_two_segments_more() {
         assert_eq!(position.produced.total(), position.retained + position.evicted);
     }
     let read = log.read();
-    let missing = assert_true(&read, &log.events);
+    let missing = assert_faithful(&read, &log.events);
     assert_eq!(missing, (1..log.writer().position().first_seq).collect::<Vec<_>>());
     assert!(matches!(read[0], Event::Gap(Gap { cause: GapCause::Evicted, .. })));
 }
 
 #[test]
-fn reserved_blocks_are_given_back_at_the_end() {
+fn reserved_blocks_are_freed_at_the_end() {
     const OPTIONS: Options = Options { retain_bytes: 1 << 30, segment_bytes: None };
     let mut log = Log::new(OPTIONS);
     log.writer = None;
     fs::remove_file(&log.segments()[0]).unwrap();
-    // It has no space to spare, and never refuses any.
+    // A disk without ample space that never refuses an operation.
     let disk = Box::new(FailingDisk::new(Failure::Full, u64::MAX));
     let opened = Writer::open_on(disk, log.path().to_path_buf(), OPTIONS, Arc::new(Unlimited));
     log.writer = Some(opened.unwrap().0);
@@ -155,11 +155,11 @@ fn on_a_disk_with_ample_space_no_blocks_are_allocated_in_advance() {
 }
 
 #[test]
-fn a_blank_log_may_be_moved_before_it_is_used() {
+fn an_empty_log_may_be_moved_before_it_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let (here, there) = (dir.path().join("here"), dir.path().join("there"));
     fs::create_dir(&here).unwrap();
-    let blank = Blank::create(&here).unwrap();
+    let blank = EmptyLog::create(&here).unwrap();
     fs::rename(&here, &there).unwrap();
     let mut writer = blank.into_writer(&there, SMALL, Arc::new(Unlimited)).unwrap();
     assert!(append(&mut writer, Stream::Stdout, 1, b"output").unwrap().is_written);
@@ -169,7 +169,7 @@ fn a_blank_log_may_be_moved_before_it_is_used() {
 }
 
 #[test]
-fn what_is_too_long_or_too_late_is_refused() {
+fn records_that_are_too_long_or_too_late_are_refused() {
     let mut log = Log::new(SMALL);
     let kind = |result: io::Result<Appended>| result.unwrap_err().kind();
     assert_eq!(kind(log.writer().exited(0, &[0; MAX_END_PAYLOAD + 1])), ErrorKind::InvalidInput);
@@ -201,7 +201,7 @@ fn a_log_can_be_synced() {
 }
 
 #[test]
-fn a_log_is_synced_beside_its_writer_while_it_grows_and_evicts() {
+fn a_log_can_be_synced_while_its_writer_appends_and_evicts() {
     let mut log = Log::new(Options { retain_bytes: 1000, segment_bytes: Some(2000) });
     for round in 0..50_u8 {
         log.append(Stream::Stdout, &[round; 100]);
@@ -230,14 +230,14 @@ fn a_closed_log_is_opened_without_keeping_a_descriptor() {
 }
 
 #[test]
-fn a_stripped_log_has_its_notes_and_nothing_else() {
+fn a_log_with_discarded_output_has_only_its_notes() {
     let log = Log::sample();
     let before = inspect(log.path()).unwrap();
-    strip(log.path()).unwrap();
+    discard_output(log.path()).unwrap();
     let after = inspect(log.path()).unwrap();
     assert_eq!(after.notes, before.notes);
     assert_eq!(crate::base::names::list(log.path()).unwrap().len(), 1);
     assert!(after.disk_bytes < 600 && after.disk_bytes < before.disk_bytes / 4, "{after:?}");
-    strip(log.path()).unwrap();
+    discard_output(log.path()).unwrap();
     assert_eq!(inspect(log.path()).unwrap(), after);
 }

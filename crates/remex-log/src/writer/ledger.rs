@@ -1,4 +1,4 @@
-//! What a writer knows about its log, whatever file that is in. Start at [`Ledger`].
+//! The state of a log that does not depend on its current file. Start at [`Ledger`].
 
 use std::{
     collections::BTreeMap,
@@ -8,30 +8,30 @@ use std::{
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{BLOCK, retention::LostRuns};
+use super::{BLOCK, retention::DroppedRuns};
 use crate::{
     base::{
         event::{Cause, End, Produced, Seq, Stream},
         format::{
-            GAP_RECORD, HEAD_LEN, Kind, Lost, MAX_END_PAYLOAD, RECORD_LEN, RecordHeader, SegmentHeader,
-            push_record,
+            DroppedOutput, GAP_RECORD, HEAD_LEN, Kind, MAX_END_PAYLOAD, RECORD_LEN, RecordHeader,
+            SegmentHeader, push_record,
         },
         names::SegmentName,
     },
-    survey::Summary,
+    scan::Summary,
 };
 
-/// Numbers, sums, and what every new segment repeats.
+/// Numbers, totals, and the records that every new segment repeats.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) next_seq: Seq,
-    /// Bytes of output before the next event, including lost ones.
+    /// Bytes of output before the next event, including dropped ones.
     pub(super) offset: u64,
     pub(super) produced: Produced,
-    pub(super) lost: u64,
-    lost_runs: LostRuns,
-    /// The run of losses that is not written yet; its number is `next_seq - 1`.
-    loss: Option<Loss>,
+    pub(super) dropped: u64,
+    dropped_runs: DroppedRuns,
+    /// The run of dropped output that is not written yet; its number is `next_seq - 1`.
+    dropped_run: Option<DroppedRun>,
     pub(super) exited: Option<End>,
     pub(super) closed: Option<End>,
     pub(super) notes: BTreeMap<u8, Vec<u8>>,
@@ -40,9 +40,9 @@ pub(super) struct Ledger {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Loss {
+struct DroppedRun {
     offset: u64,
-    lost: Lost,
+    dropped: DroppedOutput,
 }
 
 impl Ledger {
@@ -52,9 +52,9 @@ impl Ledger {
             next_seq: summary.next_seq,
             offset: summary.offset,
             produced: summary.produced,
-            lost: summary.lost,
-            lost_runs: LostRuns::default(),
-            loss: None,
+            dropped: summary.dropped,
+            dropped_runs: DroppedRuns::default(),
+            dropped_run: None,
             exited: summary.exited.clone(),
             closed: summary.closed.clone(),
             notes: summary.notes.clone(),
@@ -62,10 +62,10 @@ impl Ledger {
         }
     }
 
-    /// Returns the place of the next record.
+    /// Returns the number and offset of the next record.
     pub(super) fn next_record(&self) -> SegmentName {
-        match &self.loss {
-            Some(loss) => SegmentName { first_seq: self.next_seq - 1, first_offset: loss.offset },
+        match &self.dropped_run {
+            Some(run) => SegmentName { first_seq: self.next_seq - 1, first_offset: run.offset },
             None => SegmentName { first_seq: self.next_seq, first_offset: self.offset },
         }
     }
@@ -85,43 +85,43 @@ impl Ledger {
     }
 
     /// Counts output that was dropped.
-    pub(super) fn lose(&mut self, stream: Stream, len: u64, cause: Cause) {
+    pub(super) fn drop_output(&mut self, stream: Stream, len: u64, cause: Cause) {
         let offset = self.offset;
-        let loss = self.loss.get_or_insert_with(|| {
+        let run = self.dropped_run.get_or_insert_with(|| {
             self.next_seq += 1;
-            Loss { offset, lost: Lost { bytes: Produced::default(), cause } }
+            DroppedRun { offset, dropped: DroppedOutput { bytes: Produced::default(), cause } }
         });
-        loss.lost.bytes.add(stream, len);
-        self.lost_runs.push(offset, len);
+        run.dropped.bytes.add(stream, len);
+        self.dropped_runs.push(offset, len);
         self.produce(stream, len);
-        self.lost += len;
+        self.dropped += len;
     }
 
-    /// Returns whether a run of losses is not written yet.
-    pub(super) fn has_loss(&self) -> bool {
-        self.loss.is_some()
+    /// Returns whether a run of dropped output is not written yet.
+    pub(super) fn has_dropped_run(&self) -> bool {
+        self.dropped_run.is_some()
     }
 
-    pub(super) fn unwritten_loss(&self) -> Option<Vec<u8>> {
-        self.loss.map(|loss| loss.lost.encode().to_vec())
+    pub(super) fn unwritten_dropped_run(&self) -> Option<Vec<u8>> {
+        self.dropped_run.map(|run| run.dropped.encode().to_vec())
     }
 
-    /// Ends the run of losses with a record, and returns whether there was one.
-    pub(super) fn push_loss(&mut self, records: &mut Vec<u8>, key: [u64; 2]) -> bool {
-        let Some(loss) = self.loss.take() else { return false };
-        let payload = loss.lost.encode();
-        let header = RecordHeader::new(Kind::Gap, self.next_seq - 1, loss.offset, self.at_ms, &payload);
+    /// Ends the run of dropped output with a record, and returns whether there was one.
+    pub(super) fn push_dropped_run(&mut self, records: &mut Vec<u8>, key: [u64; 2]) -> bool {
+        let Some(run) = self.dropped_run.take() else { return false };
+        let payload = run.dropped.encode();
+        let header = RecordHeader::new(Kind::Gap, self.next_seq - 1, run.offset, self.at_ms, &payload);
         push_record(records, key, &header, &payload);
         true
     }
 
-    /// Returns the bytes of output after `offset` that were not lost.
+    /// Returns the bytes of output after `offset` that were not dropped.
     pub(super) fn held_after(&mut self, offset: u64) -> u64 {
-        let lost = self.lost_runs.after(offset);
-        self.offset.saturating_sub(offset).saturating_sub(lost)
+        let dropped = self.dropped_runs.after(offset);
+        self.offset.saturating_sub(offset).saturating_sub(dropped)
     }
 
-    /// Returns the space to keep for the exit and the close, and for losses before them.
+    /// Returns the space to keep for the exit and the close, and for runs of dropped output before them.
     pub(super) fn end_reserve(&self) -> u64 {
         const END: u64 = GAP_RECORD + (RECORD_LEN + MAX_END_PAYLOAD) as u64;
         match (&self.exited, &self.closed) {
@@ -144,11 +144,11 @@ impl Ledger {
     /// Returns the header of a segment that starts now, and its first bytes: the head, and copies of what must not be
     /// evicted.
     pub(super) fn new_segment(&self) -> io::Result<(SegmentHeader, Vec<u8>)> {
-        let (mut produced, mut lost) = (self.produced, self.lost);
-        if let Some(loss) = &self.loss {
+        let (mut produced, mut dropped) = (self.produced, self.dropped);
+        if let Some(run) = &self.dropped_run {
             // It will be written to the new segment.
-            produced -= loss.lost.bytes;
-            lost -= loss.lost.bytes.total();
+            produced -= run.dropped.bytes;
+            dropped -= run.dropped.bytes.total();
         }
         let mut salt = [0; 8];
         getrandom(&mut salt, GetRandomFlags::empty())?;
@@ -160,7 +160,7 @@ impl Ledger {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_millis() as u64),
             produced,
-            lost,
+            dropped,
             exited: seq(&self.exited),
             closed: seq(&self.closed),
         };

@@ -1,4 +1,4 @@
-//! Creates a log, or goes on with one. Start at [`Writer::open`].
+//! Creates a log, or opens an existing one. Start at [`Writer::open`].
 
 use std::{
     collections::VecDeque,
@@ -8,11 +8,11 @@ use std::{
 };
 
 use super::{
-    BLOCK, Blank, FIRST_STEP, Options, Writer, full,
+    BLOCK, EmptyLog, FIRST_STEP, Options, Writer, full,
     ledger::Ledger,
-    retention::Sealed,
+    retention::SealedSegment,
     tail::{NEW_SEGMENT, Tail},
-    unsynced::SyncLoss,
+    unsynced::SyncFailure,
 };
 use crate::{
     base::{
@@ -21,15 +21,15 @@ use crate::{
         scanner::{Opened, Scanner},
         space::Space,
     },
-    survey::{Summary, Survey, TailState},
+    scan::{LogScan, Summary, TailState},
 };
 
-/// What a writer found in a log that it goes on with.
+/// What a writer has found in a log that it continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// What the log holds.
     pub summary: Summary,
-    /// Bytes of a torn record that were cut off.
+    /// Bytes of a torn record that were truncated.
     pub cut_bytes: u64,
 }
 
@@ -47,10 +47,10 @@ impl Writer {
                 "the directory has a log; open it instead",
             ));
         }
-        Blank::create(&dir)?.into_writer(dir, options, space)
+        EmptyLog::create(&dir)?.into_writer(dir, options, space)
     }
 
-    /// Goes on with the log in `dir`, or creates one if there is none. A torn record at the end is cut off.
+    /// Opens the log in `dir`, or creates one if there is none. A torn record at the end is truncated.
     ///
     /// A log that is closed stays so, and costs no descriptor.
     ///
@@ -68,38 +68,38 @@ impl Writer {
         Writer::open_on(Box::new(FileSystem), dir.into(), options, space)
     }
 
-    /// Goes on with a log through these file operations.
+    /// Opens a log with these file operations.
     pub(crate) fn open_on(
         disk: Box<dyn Disk>,
         dir: PathBuf,
         options: Options,
         space: Arc<dyn Space>,
     ) -> io::Result<(Writer, Recovered)> {
-        let mut survey = Survey::new(&dir)?;
+        let mut scan = LogScan::new(&dir)?;
         match disk.remove(&dir.join(NEW_SEGMENT)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
         let mut cut_bytes = 0;
-        let (ledger, tail) = match survey.tail.filter(|_| survey.damaged == 0) {
+        let (ledger, tail) = match scan.tail.filter(|_| scan.damaged == 0) {
             Some(state) => {
-                let ledger = Ledger::new(&survey.summary, state.at_ms);
+                let ledger = Ledger::new(&scan.summary, state.at_ms);
                 let path = dir.join(state.header.name.file_name());
-                let len = survey.segments.pop().map_or(0, |(_, len)| len);
+                let len = scan.segments.pop().map_or(0, |(_, len)| len);
                 cut_bytes = len.saturating_sub(state.end);
                 (ledger, reopen(&*disk, &path, &state, len)?)
             }
             None => {
-                skip_damage(&mut survey);
-                let ledger = Ledger::new(&survey.summary, survey.tail.map_or(0, |tail| tail.at_ms));
+                skip_damage(&mut scan);
+                let ledger = Ledger::new(&scan.summary, scan.tail.map_or(0, |tail| tail.at_ms));
                 let tail = new_tail(&*disk, &*space, &dir, &ledger, options)?;
                 // A segment without a usable head may have had the same name.
-                survey.segments.retain(|(name, _)| *name != tail.header.name);
+                scan.segments.retain(|(name, _)| *name != tail.header.name);
                 (ledger, tail)
             }
         };
-        let writer = Writer::assemble(disk, dir, options, space, ledger, tail, &survey);
-        Ok((writer, Recovered { summary: survey.summary, cut_bytes }))
+        let writer = Writer::assemble(disk, dir, options, space, ledger, tail, &scan);
+        Ok((writer, Recovered { summary: scan.summary, cut_bytes }))
     }
 
     pub(super) fn assemble(
@@ -109,16 +109,17 @@ impl Writer {
         space: Arc<dyn Space>,
         ledger: Ledger,
         mut tail: Tail,
-        survey: &Survey,
+        scan: &LogScan,
     ) -> Writer {
         let sealed: VecDeque<_> =
-            survey.segments.iter().map(|&(name, bytes)| Sealed::found(name, bytes)).collect();
+            scan.segments.iter().map(|&(name, bytes)| SealedSegment::found(name, bytes)).collect();
         space.charge(sealed.iter().map(|sealed| sealed.bytes).sum());
         if tail.reserved == 0 {
             space.charge(tail.written);
             tail.reserved = tail.written;
             if ledger.closed.is_none() {
-                // Without it, the exit has no place on a full disk; opening the log matters more.
+                // Without this reservation, a full disk has no space for the exit; but opening the log is more
+                // important.
                 let end = (tail.written + ledger.reserve()).next_multiple_of(BLOCK);
                 tail.reserve(&*disk, &*space, end).ok();
             }
@@ -129,12 +130,12 @@ impl Writer {
         }
         tail.resume(
             ledger.next_seq - 1,
-            survey.tail.is_some_and(|state| state.has_events && survey.damaged == 0),
+            scan.tail.is_some_and(|state| state.has_events && scan.damaged == 0),
         );
-        let first_lost = match sealed.front() {
-            None => tail.header.lost,
+        let first_dropped = match sealed.front() {
+            None => tail.header.dropped,
             Some(first) => match Scanner::default().open(&dir, first.name) {
-                Ok(Opened::Ready(header)) => header.lost,
+                Ok(Opened::Ready(header)) => header.dropped,
                 Ok(Opened::Unreadable(_)) | Err(_) => 0,
             },
         };
@@ -148,9 +149,9 @@ impl Writer {
             sealed,
             tail,
             ledger,
-            first_lost,
+            first_dropped,
             is_dir_synced: false,
-            sync_loss: SyncLoss::default(),
+            sync_failure: SyncFailure::default(),
         }
     }
 }
@@ -174,7 +175,7 @@ pub(super) fn first_reserve(ledger: &Ledger, options: Options, head_len: u64) ->
     FIRST_STEP.min(options.segment_len()).max(least).next_multiple_of(BLOCK)
 }
 
-/// Opens the last segment and cuts what is after its last whole record.
+/// Opens the last segment and truncates it after its last complete record.
 fn reopen(disk: &dyn Disk, path: &Path, state: &TailState, len: u64) -> io::Result<Tail> {
     let file = disk.open(path)?;
     if len > state.end {
@@ -183,12 +184,12 @@ fn reopen(disk: &dyn Disk, path: &Path, state: &TailState, len: u64) -> io::Resu
     Ok(Tail::new(file, state.header, state.end, 0))
 }
 
-/// Goes on after damaged records at the end: as many events and bytes as fit there.
-fn skip_damage(survey: &mut Survey) {
-    let damaged = survey.damaged;
+/// Skips damaged records at the end: as many events and bytes as they can have held.
+fn skip_damage(scan: &mut LogScan) {
+    let damaged = scan.damaged;
     if damaged > 0 {
-        let Summary { next_seq, offset, .. } = survey.summary;
+        let Summary { next_seq, offset, .. } = scan.summary;
         let events = (damaged / RECORD_LEN as u64).max(1);
-        survey.jump(next_seq.saturating_add(events), offset.saturating_add(damaged));
+        scan.jump(next_seq.saturating_add(events), offset.saturating_add(damaged));
     }
 }

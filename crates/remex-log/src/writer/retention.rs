@@ -1,4 +1,4 @@
-//! What a log keeps: the segments before the newest one, and the bytes after a hold. Start at [`Sealed`].
+//! What a log keeps: the segments before the newest one, and the bytes after a hold. Start at [`SealedSegment`].
 
 use std::collections::VecDeque;
 
@@ -9,23 +9,23 @@ use crate::base::{
 
 /// A segment that no longer grows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sealed {
+pub(super) struct SealedSegment {
     pub(super) name: SegmentName,
     /// Bytes counted for it.
     pub(super) bytes: u64,
-    /// Bytes of output that were lost before it; `None` until its header is read.
-    pub(super) lost_before: Option<u64>,
+    /// Bytes of output that were dropped before it; `None` until its header is read.
+    pub(super) dropped_before: Option<u64>,
     pub(super) is_synced: bool,
 }
 
-impl Sealed {
-    /// Returns a segment that was there before.
-    pub(super) fn found(name: SegmentName, bytes: u64) -> Sealed {
-        Sealed { name, bytes, lost_before: None, is_synced: false }
+impl SealedSegment {
+    /// Returns a segment that existed before this writer.
+    pub(super) fn found(name: SegmentName, bytes: u64) -> SealedSegment {
+        SealedSegment { name, bytes, dropped_before: None, is_synced: false }
     }
 }
 
-/// Returns whether `hold` lets go of events before `next_seq`.
+/// Returns whether `hold` allows evicting the events before `next_seq`.
 pub(super) fn may_evict_before(next_seq: Seq, hold: Hold) -> bool {
     match hold {
         Hold::Nothing => true,
@@ -33,18 +33,18 @@ pub(super) fn may_evict_before(next_seq: Seq, hold: Hold) -> bool {
     }
 }
 
-/// How many runs of lost output are remembered; older ones count as held, which only makes a log full earlier.
+/// How many runs of dropped output are remembered; older ones count as held, which only makes a log full earlier.
 const MAX_RUNS: usize = 1024;
 
-/// Where output was lost: it does not count as held.
+/// Where output was dropped, which does not count as held.
 #[derive(Debug, Default)]
-pub(super) struct LostRuns {
+pub(super) struct DroppedRuns {
     /// Start offset and length, oldest first.
     runs: VecDeque<(u64, u64)>,
 }
 
-impl LostRuns {
-    /// Adds `len` bytes lost at `offset`.
+impl DroppedRuns {
+    /// Adds `len` bytes dropped at `offset`.
     pub(super) fn push(&mut self, offset: u64, len: u64) {
         match self.runs.back_mut() {
             Some((start, run)) if *start + *run == offset => *run += len,
@@ -57,7 +57,7 @@ impl LostRuns {
         }
     }
 
-    /// Returns the bytes lost after `offset`, and forgets runs before it.
+    /// Returns the bytes dropped after `offset`, and forgets runs before it.
     pub(super) fn after(&mut self, offset: u64) -> u64 {
         while self.runs.front().is_some_and(|(start, len)| start + len <= offset) {
             self.runs.pop_front();
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lost_output_after_an_offset_is_counted_once() {
-        let mut runs = LostRuns::default();
+    fn dropped_output_after_an_offset_is_counted_once() {
+        let mut runs = DroppedRuns::default();
         runs.push(10, 5);
         runs.push(15, 5);
         runs.push(100, 1);

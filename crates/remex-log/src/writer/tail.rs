@@ -17,7 +17,7 @@ const AMPLE: u64 = 1 << 30;
 /// A segment gets its name when its head is written, so that there is none without a head.
 pub(super) const NEW_SEGMENT: &str = "next.tmp";
 
-/// The newest segment: its file, and what is not in it yet.
+/// The newest segment: its file, and the records that are not in it yet.
 #[derive(Debug)]
 pub(super) struct Tail {
     /// `None` once nothing more will be written.
@@ -94,7 +94,7 @@ impl Tail {
         }
     }
 
-    /// Notes that the log has events up to `seq` on disk.
+    /// Records that the log has events up to `seq` on disk.
     pub(super) fn resume(&mut self, seq: Seq, has_events: bool) {
         self.last_seq = seq;
         self.written_seq = seq;
@@ -159,7 +159,8 @@ impl Tail {
         records: &[u8],
     ) -> io::Result<()> {
         if let Err(error) = self.write(disk, records) {
-            // Half a record must not stay, because the next one may be shorter. That also frees what was reserved.
+            // A partial record must not stay, because the next one may be shorter. The truncation also frees the
+            // reservation.
             let reserved = self.reserved - self.written;
             let file = self.file()?;
             disk.truncate(file, self.written).ok();
@@ -179,7 +180,7 @@ impl Tail {
         }
     }
 
-    /// Gives back what is reserved after `end`.
+    /// Releases the reservation after `end`.
     pub(super) fn trim(&mut self, disk: &dyn Disk, space: &dyn Space) -> io::Result<()> {
         if self.unwritten.is_empty() && self.reserved > self.written {
             if self.is_allocated {
@@ -201,7 +202,7 @@ impl Tail {
 
     /// Closes the file if it has all records and nothing else is reserved for it; nothing more will be written.
     ///
-    /// Whoever has many logs has few open files.
+    /// Keeps the descriptor count low.
     pub(super) fn close_file(&mut self) {
         if self.unwritten.is_empty() && self.reserved == self.written {
             self.file = None;
@@ -233,15 +234,15 @@ fn build(
         disk.rename(&path, &dir.join(header.name.file_name()))?;
         Ok(file)
     };
-    // What cannot be removed is overwritten by the next attempt.
+    // A file that cannot be removed is overwritten by the next attempt.
     build().inspect_err(|_| drop(disk.remove(&path)))
 }
 
 /// Allocates blocks if space is scarce, and returns whether it did.
 ///
-/// With more space than anyone uses up before the next write, or where the file system cannot allocate, what is certain
-/// is only what is written; what the disk then refuses is kept in memory. To give blocks back may take milliseconds:
-/// some file systems tell the disk, and wait for it.
+/// With ample space, or on a file system that cannot allocate, nothing is guaranteed in advance; records that the disk
+/// then refuses are kept in memory. Blocks are not allocated needlessly, because freeing them may take milliseconds:
+/// some file systems notify the disk and wait for it.
 fn allocate(disk: &dyn Disk, file: &File, from: u64, len: u64) -> io::Result<bool> {
     if disk.free(file).is_ok_and(|free| free >= AMPLE) {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! What a log has written that may not be on the medium. Start at [`Unsynced`].
+//! The parts of a log that may not be on the medium yet. Start at [`Unsynced`].
 
 use std::{
     fs::File,
@@ -22,19 +22,19 @@ pub struct Unsynced {
     pub(super) tail: File,
     pub(super) name: SegmentName,
     pub(super) is_dir_synced: bool,
-    pub(super) loss: SyncLoss,
+    pub(super) sync_failure: SyncFailure,
 }
 
 /// Whether a sync of a log has failed.
 ///
-/// The kernel reports an error once, and may take what it has lost for written afterwards, so no later sync covers it.
+/// The kernel reports an error once, and may afterwards treat the lost data as written, so no later sync covers it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SyncLoss {
+pub(super) struct SyncFailure {
     has_failed: Arc<AtomicBool>,
 }
 
-impl SyncLoss {
-    /// Notes the result of a sync.
+impl SyncFailure {
+    /// Records the result of a sync.
     pub(super) fn check(&self, synced: io::Result<()>) -> io::Result<()> {
         if synced.is_err() {
             self.has_failed.store(true, Ordering::Relaxed);
@@ -52,14 +52,14 @@ impl SyncLoss {
 }
 
 impl Unsynced {
-    /// Waits until the files, and their names, are on the medium, as `sync` does for one file or directory; usually that
-    /// is [`File::sync_data`].
+    /// Waits until the files, and their names, are on the medium, as `sync` does for one file or directory; usually
+    /// that is [`File::sync_data`].
     ///
     /// # Errors
     ///
-    /// The error of the file system, now or in an earlier sync of this log: nothing brings back what that has lost.
+    /// The error of the file system, now or in an earlier sync of this log: data lost by a failed sync stays lost.
     pub fn wait(&self, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
-        let sync = |file: &File| self.loss.check(sync(file));
+        let sync = |file: &File| self.sync_failure.check(sync(file));
         for name in &self.sealed {
             match File::open(self.dir.join(name.file_name())) {
                 Ok(file) => sync(&file)?,
@@ -72,6 +72,6 @@ impl Unsynced {
         if !self.is_dir_synced {
             sync(&File::open(&self.dir)?)?;
         }
-        self.loss.result()
+        self.sync_failure.result()
     }
 }

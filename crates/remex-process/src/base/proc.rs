@@ -47,7 +47,7 @@ pub struct Member {
     pub(crate) started: u64,
     /// Whether it has executed a program since it was forked.
     pub(crate) has_executed: bool,
-    /// Whether it is ending and runs nothing any more; what it has created may not be orphaned yet.
+    /// Whether it is exiting and no longer runs any code; its children may not be orphaned yet.
     pub(crate) is_exiting: bool,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn pids() -> io::Result<Vec<Pid>> {
     Ok(pids)
 }
 
-/// Returns the number that was last given to a process or a thread, if the host says so.
+/// Returns the number most recently assigned to a process or thread, if `/proc` reports it.
 pub(crate) fn newest_pid() -> Option<i32> {
     let load = fs::read_to_string("/proc/loadavg").ok()?;
     load.split_whitespace().last()?.parse().ok()
@@ -107,7 +107,7 @@ pub(crate) fn member(pid: Pid, tag: Option<Tag>) -> io::Result<Option<Member>> {
     Ok(found.filter(|(_, has_ended)| !has_ended).map(|(member, _)| member))
 }
 
-/// Reads the statistics of a process, and whether it has ended and waits to be reaped; `None` if that is done.
+/// Reads the statistics of a process, and whether it is a zombie; `None` if it was reaped.
 pub(crate) fn any_member(pid: Pid) -> Option<(Member, bool)> {
     stat(pid, tag(pid).ok()?).ok()?
 }
@@ -118,7 +118,7 @@ fn stat(pid: Pid, tag: Option<Tag>) -> io::Result<Option<(Member, bool)>> {
     Ok(parse(pid, tag, &line[..len]))
 }
 
-/// Returns the parent of a process, even if that has ended and is not reaped.
+/// Returns the parent of a process, even of a zombie.
 pub(crate) fn parent(pid: Pid) -> Option<Pid> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
@@ -130,7 +130,8 @@ pub(crate) fn is_resource_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
-/// Maps errors to `None`: a process that cannot be read has ended, or is hidden from this user.
+/// Maps errors to `None`, except for resource shortages: a process that cannot be read has ended or is hidden from this
+/// user.
 fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -139,7 +140,7 @@ fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Returns the process, and whether it has ended.
+/// Parses `/proc/PID/stat`; returns the process, and whether it has ended.
 fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<(Member, bool)> {
     // The name comes second, in parentheses, and may contain anything, including parentheses and line feeds.
     let end_of_name = line.iter().rposition(|&byte| byte == b')')?;
@@ -157,7 +158,7 @@ fn parse(pid: Pid, tag: Option<Tag>, line: &[u8]) -> Option<(Member, bool)> {
     let pages = number(1)?;
     // The first thread of a process may end while others run; such a process is alive.
     let is_zombie = matches!(state, "Z" | "X") && threads < 2;
-    // The first process of a jail cannot be a zombie before all others there are reaped, but it runs nothing any more.
+    // The first process of a jail becomes a zombie only after all others there are reaped; until then it is exiting.
     let is_ending_init = tag.is_some_and(Tag::is_init) && flags & PF_EXITING != 0;
     let (ticks_per_second, page_len) = sys::proc_units();
     let other = |number: i64| i32::try_from(number).ok().and_then(Pid::new);
@@ -185,7 +186,7 @@ mod tests {
         "7 8 9 0 -1 4194560 100 0 0 0 150 50 25 25 20 0 3 0 4711 8192000 25 18446744073709551615 1 1";
 
     #[test]
-    fn a_name_full_of_tricks_does_not_shift_the_numbers() {
+    fn a_hostile_process_name_does_not_shift_the_fields() {
         let (ticks_per_second, page_len) = sys::proc_units();
         let pid = Pid::new(42).unwrap();
         for name in ["cat", "a b", ") R 1 1 1", "x\n) Z 1", "((("] {
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_no_member_but_a_process_without_its_first_thread_is() {
+    fn a_zombie_is_not_a_member_but_a_process_without_its_main_thread_is() {
         let pid = Pid::new(42).unwrap();
         let line = |rest: &str| format!("42 (x) Z {rest}");
         let has_ended = |rest: &str| parse(pid, None, line(rest).as_bytes()).map(|(_, has_ended)| has_ended);
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_short_is_no_member() {
+    fn a_truncated_line_is_not_a_member() {
         let line = format!("42 (x) S {REST}");
         for len in 0..70 {
             assert_eq!(parse(Pid::new(42).unwrap(), None, &line.as_bytes()[..len]), None, "{len}");

@@ -28,7 +28,7 @@ pub struct Rlimits([Option<u64>; Rlimit::ALL.len()]);
 /// The time between SIGXCPU and SIGKILL, in seconds of CPU time.
 const CPU_GRACE: u64 = 1;
 
-/// The kernel counts CPU time in nanoseconds, and more seconds than fit would wrap to few. Nothing runs this long.
+/// The kernel counts CPU time in nanoseconds, and a larger number of seconds would overflow. No process runs this long.
 const MAX_CPU_SECONDS: u64 = 1_000_000_000;
 
 /// The capabilities that exempt from [`Rlimit::Processes`]: `CAP_SYS_ADMIN` and `CAP_SYS_RESOURCE`.
@@ -63,7 +63,7 @@ impl Rlimit {
         }
     }
 
-    /// Returns the limit as the kernel takes it, given the hard limit of this program.
+    /// Returns the limit in the kernel's format, given the hard limit of this program.
     fn raw(self, value: u64, most: u64) -> libc::rlimit {
         match self {
             Self::CpuTime => {
@@ -76,8 +76,8 @@ impl Rlimit {
 }
 
 impl Rlimits {
-    /// Sets one limit, soft and hard, so that a child without `CAP_SYS_RESOURCE` cannot raise it; for CPU time, the hard
-    /// one is a second higher.
+    /// Sets one limit, soft and hard, so that a child without `CAP_SYS_RESOURCE` cannot raise it; for CPU time, the
+    /// hard one is a second higher.
     #[must_use]
     pub fn with(mut self, limit: Rlimit, value: u64) -> Self {
         self.0[limit as usize] = Some(value);
@@ -95,7 +95,7 @@ impl Rlimits {
         self.get(limit).is_some()
     }
 
-    /// Returns the limits as the kernel takes them.
+    /// Returns the limits in the kernel's format.
     pub(crate) fn raw(&self) -> [Option<(sys::Resource, libc::rlimit)>; Rlimit::ALL.len()] {
         Rlimit::ALL.map(|limit| {
             let value = self.0[limit as usize]?;

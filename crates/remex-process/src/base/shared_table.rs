@@ -1,8 +1,9 @@
-//! Whether a child may share our descriptors until it copies those that it needs.
+//! Whether a child may share our descriptor table until it copies the part that it needs.
 //!
-//! Linux before 6.11 has a defect (CVE-2024-45025), unless it was corrected since: in a copy of the beginning of a table,
-//! numbers seem taken that are not, and the program could open fewer files than it may. There, a child gets a copy of the
-//! whole table when it is created, as with `fork`, and a start takes the longer the more descriptors are open.
+//! Linux before 6.11 has a bug (CVE-2024-45025) unless the fix was backported: in a copy of the beginning of a table,
+//! some free numbers are marked as taken, and the program can open fewer files than its limit allows. There, a child
+//! gets a copy of the whole table when it is created, as with `fork`, and a start takes longer the more descriptors are
+//! open.
 #![allow(unsafe_code)]
 
 use std::{
@@ -17,39 +18,39 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::base::sys;
 
-/// How many numbers the kernel marks as taken together.
+/// How many descriptor numbers the kernel marks as taken at once.
 const WORD: c_int = 64;
 
-/// Returns the flag of `clone` that lets a child share our descriptors, if that works on this host.
+/// Returns the `clone` flag with which a child shares our descriptor table, or 0 if that does not work on this host.
 pub(crate) fn flag() -> c_int {
     static FLAG: OnceLock<c_int> = OnceLock::new();
-    // Without a thread or a descriptor to find out, starts are slower than they need to be.
+    // Without a free thread or descriptor for the probe, assume the bug: starts are then slower than necessary.
     *FLAG.get_or_init(|| if can_copy_the_beginning().unwrap_or(false) { libc::CLONE_FILES } else { 0 })
 }
 
-/// Leaves the child only those of our descriptors that are below `end`, in its own table.
+/// Gives the child its own table, with only those of our descriptors that are below `end`.
 ///
 /// # Safety
 /// Call it only in a child.
-pub(crate) unsafe fn own_table(end: RawFd) -> Result<(), i32> {
+pub(crate) unsafe fn unshare_table(end: RawFd) -> Result<(), i32> {
     let (first, last) = (end.cast_unsigned(), libc::c_uint::MAX);
-    // SAFETY: closes nothing of ours, because a table that is shared is copied first. As the range reaches to the end, the
-    // kernel copies only what is before it.
+    // SAFETY: closes none of our descriptors, because a shared table is copied first. As the range extends to the end
+    // of the table, the kernel copies only the part before it.
     match unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_UNSHARE) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)),
     }
 }
 
-/// Returns whether the copy of the beginning of a table is as it should be.
+/// Returns whether copying the beginning of a table works, that is, the kernel does not have the bug.
 fn can_copy_the_beginning() -> io::Result<bool> {
     let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let null = null.as_fd();
     thread::scope(|scope| {
         let filling = thread::Builder::new().spawn_scoped(scope, || {
-            sys::own_descriptors(null)?;
+            sys::unshare_descriptors(null)?;
             fill(null, 2 * WORD)?;
-            // Only a table that is shared is copied.
+            // The kernel copies a table only if it is shared.
             let copying = thread::Builder::new().spawn_scoped(scope, next_after_copy)?;
             Ok(copying.join().unwrap_or(-1) == WORD)
         })?;
@@ -68,10 +69,10 @@ fn fill(null: BorrowedFd<'_>, end: c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies the first word of the table, and returns the next number, which is the one after it.
+/// Copies the first word of the table and returns the next free number, which must be the one after that word.
 fn next_after_copy() -> c_int {
     // SAFETY: affects only the table of this thread, in which nothing owns a descriptor, and which ends with it.
-    unsafe { own_table(WORD).map_or(-1, |()| libc::dup(0)) }
+    unsafe { unshare_table(WORD).map_or(-1, |()| libc::dup(0)) }
 }
 
 #[cfg(test)]
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_out_changes_no_descriptor_of_ours() {
+    fn probing_changes_no_descriptor() {
         let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let kept = std::fs::File::open("/dev/zero").unwrap();
         let before = open();

@@ -93,7 +93,7 @@ impl Signal {
         self.0
     }
 
-    /// Returns whether the default action of the signal is to end the process.
+    /// Returns whether the default action of the signal is to terminate the process.
     #[must_use]
     pub fn ends_by_default(self) -> bool {
         use libc::{SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_has_a_name_that_leads_back_to_it() {
+    fn every_signal_number_round_trips_through_its_name() {
         for number in (1..=31).chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
             let signal = Signal::from_number(number).unwrap();
             assert_eq!(Signal::from_name(&signal.name()), Some(signal));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signal_has_no_name_and_no_number() {
+    fn an_invalid_signal_has_no_name_and_no_number() {
         for name in [
             "",
             "SIG",

@@ -1,8 +1,8 @@
 //! Descriptor numbers that are reserved for the standard streams of the next child.
 //!
-//! A child shares our descriptors until it has a table of its own. For that it copies those up to the highest that it
-//! still needs, so a start would take the longer the more descriptors are open. The reserved numbers are low, and so
-//! only a few are copied, whatever else is open. Start at [`StdioSlots`].
+//! A child shares our descriptors until it has its own table, into which it copies all descriptors up to the highest
+//! one that it still needs. A start would therefore take longer the more descriptors are open. The reserved numbers are
+//! low, so only a few are copied, whatever else is open. Start at [`StdioSlots`].
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -16,7 +16,7 @@ use crate::base::sys::above_stdio;
 /// The numbers that one thread has reserved.
 #[derive(Debug)]
 pub(crate) struct StdioSlots {
-    /// What the numbers refer to between two starts.
+    /// `/dev/null`, which the numbers refer to between two starts.
     null: OwnedFd,
     slots: [OwnedFd; 3],
 }
@@ -34,7 +34,7 @@ impl StdioSlots {
     /// Lets the reserved numbers refer to other descriptors, until the return value is dropped.
     pub(crate) fn fill<const N: usize>(&mut self, targets: [BorrowedFd<'_>; N]) -> Result<FilledSlots<'_>> {
         const { assert!(N <= 3, "there are three slots") };
-        // Dropped if one fails.
+        // Created first, so that its drop resets the slots if a later `dup3` fails.
         let filled = FilledSlots { slots: self };
         for (target, slot) in targets.into_iter().zip(&mut filled.slots.slots) {
             dup3(target, slot, DupFlags::CLOEXEC)?;
@@ -55,7 +55,7 @@ impl FilledSlots<'_> {
         self.slots.slots.each_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Returns the first number that a child can do without.
+    /// Returns the first number that a child does not need.
     pub(crate) fn end(&self) -> RawFd {
         self.numbers().into_iter().fold(3, |end, number| end.max(number + 1))
     }

@@ -33,7 +33,7 @@ pub(crate) enum WaitMode {
     Return,
 }
 
-/// Returns a descriptor of the process that made the other end of a unix socket, from Linux 6.5 on.
+/// Returns a pidfd of the process that created the other end of a unix socket. Needs Linux 6.5.
 ///
 /// # Errors
 /// `ENOPROTOOPT` from an older kernel; `ESRCH` or `EINVAL` if the process has ended and was reaped.
@@ -115,7 +115,7 @@ pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<
             0,
         )
     };
-    gone_is_fine(check(result))
+    ignore_gone(check(result))
 }
 
 /// Returns the pid of the process of a pidfd; `None` if it was reaped, or if no descriptor is left to find out.
@@ -129,7 +129,7 @@ pub(crate) fn pidfd_pid(pidfd: BorrowedFd<'_>) -> Option<Pid> {
 pub(crate) fn group_signal(leader: Pid, signal: Signal) -> io::Result<()> {
     // SAFETY: no memory is involved. A `Pid` is larger than 1, so this never addresses all processes or our own group.
     let result = unsafe { libc::kill(-leader.as_raw(), signal.number()) };
-    gone_is_fine(check(result.into()))
+    ignore_gone(check(result.into()))
 }
 
 /// Registers a non-blocking descriptor with the runtime, such as those of a [`ChildIo`](crate::ChildIo).
@@ -138,7 +138,10 @@ pub(crate) fn group_signal(leader: Pid, signal: Signal) -> io::Result<()> {
 ///
 /// # Errors
 /// If the host has no room for it; the error returns the descriptor.
-pub fn watch(fd: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, AsyncFdRegisterError<OwnedFd>> {
+pub fn register_fd(
+    fd: OwnedFd,
+    interest: Interest,
+) -> Result<AsyncFd<OwnedFd>, AsyncFdRegisterError<OwnedFd>> {
     // SAFETY: an `OwnedFd` is open, and always the same descriptor, until it is dropped.
     unsafe { AsyncFd::register_with_interest(fd, interest) }
 }
@@ -151,7 +154,7 @@ pub(crate) fn above_stdio(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Raises a soft limit of a child to its hard limit.
-pub(crate) fn lift_limit(pid: Pid, resource: Resource) -> io::Result<()> {
+pub(crate) fn raise_limit(pid: Pid, resource: Resource) -> io::Result<()> {
     let now = limit(pid.as_raw(), resource)?;
     set_limit(pid.as_raw(), resource, &libc::rlimit { rlim_cur: now.rlim_max, ..now })
 }
@@ -166,7 +169,8 @@ pub(crate) fn set_limit(pid: libc::pid_t, resource: Resource, limit: &libc::rlim
 /// The limit on descriptors before it was raised.
 static ORIGINAL_FILE_LIMIT: OnceLock<libc::rlimit> = OnceLock::new();
 
-/// Raises the soft limit on descriptors of this program to the hard limit: every child takes up to four, and a jail two more.
+/// Raises the soft limit on descriptors of this program to the hard limit: every child takes up to four, and a jail two
+/// more.
 ///
 /// Processes started by a [`Spawner`](crate::Spawner) get the original limit, even if the spawner was created before.
 /// Other children of the program inherit the higher limit, which some programs cannot handle; so this is for dedicated
@@ -202,8 +206,8 @@ pub(crate) fn limit(pid: i32, resource: Resource) -> io::Result<libc::rlimit> {
 
 /// Blocks all signals in the calling thread, so that other threads handle them.
 ///
-/// The C library excludes its own signals 32 to 34: every thread must receive them, for example when the program changes
-/// its user.
+/// The C library excludes its own signals 32 to 34: every thread must receive them, for example when the program
+/// changes its user.
 pub(crate) fn block_signals() {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigfillset` initializes the set before it is read. Neither call can fail with these arguments.
@@ -241,14 +245,14 @@ pub(crate) fn with_all_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Gives the calling thread its own descriptor table, in which only `kept` is open.
+/// Gives the calling thread its own descriptor table in which only `kept` is open.
 ///
 /// From then on, no other descriptor of the program may be used or dropped on this thread: its number may refer to
 /// another file here. Descriptors that the thread opens do not count against the limit of the program.
 ///
 /// # Errors
 /// If the host does not support it; nothing changes then.
-pub(crate) fn own_descriptors(kept: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn unshare_descriptors(kept: BorrowedFd<'_>) -> io::Result<()> {
     let kept = kept.as_raw_fd().unsigned_abs();
     let close = |first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint| {
         // SAFETY: with the flag, and after it, this affects only the table of this thread, in which nothing owns a
@@ -320,7 +324,7 @@ fn check(result: libc::c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
         other => other,
@@ -338,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn really_every_signal_is_blocked_and_afterwards_what_was_blocked_before() {
+    fn all_signals_are_blocked_and_the_previous_mask_is_restored() {
         let before = blocked();
         let cannot_be_blocked = 1_u64 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         assert_eq!(with_all_signals_blocked(blocked), !cannot_be_blocked);

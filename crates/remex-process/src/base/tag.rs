@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_too_large_never_touch_the_other_parts() {
+    fn numbers_that_are_too_large_do_not_change_other_parts() {
         let tags = Tags::new();
         assert_eq!(tags.tag(u32::MAX, u32::MAX), tags.tag(0x000f_ffff, 0x000f_ffff));
     }

@@ -79,7 +79,7 @@ impl TagLimit {
 
     /// Removes the tag of a child. If that is denied, the child keeps it.
     pub(crate) fn clear(&self, child: Pid) {
-        _ = sys::lift_limit(child, self.resource);
+        _ = sys::raise_limit(child, self.resource);
     }
 
     fn ceiling(&self) -> Option<u64> {

@@ -1,17 +1,17 @@
-//! Another user of the host as whom a child runs.
+//! Runs a child as another user of the host.
 //!
-//! Everything is looked up before the child exists; the child only makes system calls. Those of the C library would change
-//! all threads that share its memory, so the calls are raw. Start at [`UserIds`].
+//! All ids are looked up before the child exists; the child only makes system calls. They are raw, because the wrappers
+//! of the C library would change the user of every thread that shares the child's memory. Start at [`UserIds`].
 #![allow(unsafe_code)]
 
 use std::{ffi::c_long, fs, io, ptr, sync::OnceLock};
 
 use rustix::process::geteuid;
 
-/// The capabilities without which no process can be started as another user, or be ended again.
+/// The capabilities needed to start a process as another user and to end it again.
 const NEEDED: [(u32, &str); 4] = [(0, "CAP_CHOWN"), (5, "CAP_KILL"), (6, "CAP_SETGID"), (7, "CAP_SETUID")];
 
-/// What the kernel takes as "leave it as it is".
+/// The id that tells the kernel to leave an id unchanged.
 const UNCHANGED: u32 = u32::MAX;
 
 /// The ids that a process gets when it runs as a user of the host.
@@ -33,7 +33,7 @@ pub enum CannotSwitchUser {
 }
 
 impl UserIds {
-    /// Returns the ids of a user; `None` if one of them would leave that of the server in place.
+    /// Returns the ids of a user; `None` if one of them is the id that leaves the server's own in place.
     #[must_use]
     pub fn new(uid: u32, gid: u32, groups: impl IntoIterator<Item = u32>) -> Option<Self> {
         let mut groups: Vec<_> = groups.into_iter().collect();
@@ -56,7 +56,7 @@ impl UserIds {
         self.gid
     }
 
-    /// Returns whether the kernel would change all of them; they may have come from another process.
+    /// Returns whether the kernel would change all of them. Checked again because they may have been deserialized.
     pub(crate) fn are_valid(&self) -> bool {
         [self.uid, self.gid].iter().chain(&self.groups).all(|id| *id != UNCHANGED)
     }
@@ -71,7 +71,7 @@ pub fn can_switch_user() -> Result<(), CannotSwitchUser> {
     if !user.is_root() {
         return Err(CannotSwitchUser::NotRoot(user.as_raw()));
     }
-    // What cannot be read is found out by the start.
+    // If the capabilities cannot be read, the start itself will fail.
     let Ok(status) = fs::read_to_string("/proc/self/status") else { return Ok(()) };
     let set = status.lines().find_map(|line| line.strip_prefix("CapEff:")).map(str::trim);
     let Some(set) = set.and_then(|set| u64::from_str_radix(set, 16).ok()) else { return Ok(()) };
@@ -81,13 +81,13 @@ pub fn can_switch_user() -> Result<(), CannotSwitchUser> {
     }
 }
 
-/// Keeps this program open to what looks into it, such as `/proc/PID/exe` and core dumps, while a child changes its user.
+/// Keeps this program dumpable, as `/proc/PID/exe` and core dumps require, while a child changes its user.
 ///
-/// The kernel closes memory whose process has changed its user, and the memory of the child is ours. The child itself stays
-/// closed to its user, because root is its saved user.
-pub(crate) struct KeptDumpable(libc::c_int);
+/// The kernel makes memory non-dumpable when its process changes the user, and the child shares our memory. The user
+/// still cannot access the child, because root is its saved user.
+pub(crate) struct DumpableGuard(libc::c_int);
 
-impl KeptDumpable {
+impl DumpableGuard {
     pub(crate) fn new() -> Self {
         static BEFORE: OnceLock<libc::c_int> = OnceLock::new();
         // SAFETY: no memory is involved.
@@ -95,7 +95,7 @@ impl KeptDumpable {
     }
 }
 
-impl Drop for KeptDumpable {
+impl Drop for DumpableGuard {
     fn drop(&mut self) {
         const OPEN: libc::c_int = 1;
         if self.0 == OPEN {
@@ -105,17 +105,17 @@ impl Drop for KeptDumpable {
     }
 }
 
-/// Makes the calling process one of the user, without anything that only root has.
+/// Switches the calling process to the user and drops all privileges of root.
 ///
-/// Until the program is executed, root stays the saved user: other processes of the user cannot trace the child, whose
-/// memory is that of the server. The execution replaces the saved user, too.
+/// Until the program is executed, root stays the saved user, so that other processes of the user cannot trace the
+/// child, whose memory is that of the server. The `exec` replaces the saved user as well.
 ///
 /// # Safety
 /// Call it only in a child that will execute a program or end.
 pub(crate) unsafe fn become_user(user: &UserIds) -> Result<(), i32> {
     let UserIds { uid, gid, groups } = user;
     let saved: libc::uid_t = 0;
-    // SAFETY: the kernel reads as many groups as there are, and changes only what belongs to the calling process.
+    // SAFETY: the kernel reads as many groups as the length says, and changes only the calling process.
     unsafe {
         check(libc::syscall(SET_GROUPS, groups.len(), groups.as_ptr()))?;
         check(libc::syscall(SET_GIDS, *gid, *gid, *gid))?;
@@ -127,7 +127,7 @@ pub(crate) unsafe fn become_user(user: &UserIds) -> Result<(), i32> {
     }
 }
 
-/// Gives up all capabilities, also those that only a program with capabilities of its own would inherit.
+/// Drops all capabilities, including those that only a program with file capabilities would inherit.
 unsafe fn drop_capabilities() -> Result<(), i32> {
     const VERSION_3: u32 = 0x2008_0522;
     let header = [VERSION_3, 0];
@@ -136,7 +136,7 @@ unsafe fn drop_capabilities() -> Result<(), i32> {
     check(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) })
 }
 
-/// Leaves the session keyring of the server, whose keys everything that possesses it can use.
+/// Leaves the session keyring of the server: every process that possesses it can use its keys.
 unsafe fn leave_keyring() -> Result<(), i32> {
     const JOIN_SESSION_KEYRING: c_long = 1;
     // SAFETY: without a name, a new keyring is made.
@@ -144,7 +144,7 @@ unsafe fn leave_keyring() -> Result<(), i32> {
         libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, ptr::null::<libc::c_char>(), 0, 0, 0)
     };
     match check(joined) {
-        // There are no keys, or the same filter keeps the program from them.
+        // The kernel has no keyrings, or a filter denies them, which also denies them to the program.
         Err(libc::ENOSYS | libc::EPERM) => Ok(()),
         joined => joined,
     }

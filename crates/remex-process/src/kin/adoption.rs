@@ -1,8 +1,8 @@
 //! Orphans: processes that descend from a start, and whose parents have all ended.
 //!
 //! A program that [adopts orphans](adopt_orphans) becomes the parent of all of them, whatever they did to their tag and
-//! their session: the kernel knows no way out. So a child that this program did not create itself is an orphan, and what
-//! it may belong to are the starts that began before it. Nothing here kills; start at [`Claim`].
+//! their session; no system call evades that. So a child that this program did not create itself is an orphan, and it
+//! belongs to one of the starts that began before it. Nothing here kills; start at [`Claim`].
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,45 +27,45 @@ use crate::{
     },
 };
 
-/// How long, in seconds, a child that has executed its program may be unknown: its creator needs a moment to note it.
-const NOTING_SECS: u64 = 1;
+/// How long, in seconds, a child that has executed its program may be unrecorded: its creator needs a moment for that.
+const RECORDING_SECS: u64 = 1;
 
-/// How long, in seconds, the exit status of a child is left to its creator, who may not have noted it yet.
+/// How long, in seconds, an unrecorded child that has exited is left to its creator to reap.
 const REAPING_SECS: u64 = 10;
 
-/// Held while orphans are looked at: a second look must not miss what the first one has reaped.
-static LOOKING: Mutex<()> = Mutex::new(());
+/// Held during a scan for orphans: a second scan must not miss processes that the first one has reaped.
+static SCANNING: Mutex<()> = Mutex::new(());
 
 /// Locked briefly, for lookups in memory. `None` if this program adopts no orphans.
 static ADOPTION: Mutex<Option<Adoption>> = Mutex::new(None);
 
-/// Whether a process belongs to a set of starts that left it behind.
+/// Whether a process was left behind by one of a set of starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// It is no orphan, or its tag says whose it is, or it is older than these starts.
+    /// No: it is not an orphan, or its tag names another start, or it is older than these starts.
     No,
-    /// Nothing else can have left it behind.
+    /// Yes: no other start can have left it behind.
     Sure,
-    /// Others can have left it behind, too.
+    /// Other starts can have left it behind, too.
     Doubtful,
     /// It may be a child that is just being created, or a watchdog that is about to end.
     Pending,
 }
 
-/// What this program has to know to tell orphans from its own children. All times are ticks since the boot.
+/// What this program records to distinguish orphans from its own children. All times are ticks since boot.
 #[derive(Clone, Debug)]
 struct Adoption {
     own: Pid,
     program: Option<PathBuf>,
-    /// When this program began. What is older was left behind by starts of the program that it has replaced.
+    /// When this program began. Older orphans were left behind by starts of the program that it has replaced.
     since: u64,
-    /// Starts of which something may be left, with their first process.
+    /// Starts that may still have live processes, with their first process.
     starts: HashMap<Tag, Started>,
     /// Children that this program has created itself.
-    children: HashMap<Pid, Noted>,
-    /// Orphans that were looked at, so that nothing is read about them again; they are reaped here alone.
+    children: HashMap<Pid, OwnChild>,
+    /// Orphans that were scanned before, so that they are not read again; only [`reap_orphans`] reaps them.
     orphans: HashMap<Pid, Member>,
-    /// When children began to be created that are not noted yet.
+    /// When each creation of a child began that is not recorded yet.
     creations: HashMap<u64, u64>,
     next_creation: u64,
 }
@@ -77,24 +77,24 @@ struct Started {
     since: u64,
     /// When its first process was reaped.
     ended: Option<u64>,
-    /// Whether there were orphans when its first process was reaped. If not, later ones are none of its own.
-    has_left_something: bool,
+    /// Whether there were orphans when its first process was reaped. If not, later orphans do not belong to it.
+    has_orphans: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Noted {
+struct OwnChild {
     at: u64,
-    /// Of which start it is the first process.
+    /// The start whose first process it is; `None` for other children.
     tag: Option<Tag>,
 }
 
-/// Makes this program the parent of everything that is orphaned below it. Call it before the first start.
+/// Makes this program the parent of all orphans among its descendants. Call it before the first start.
 ///
-/// From then on [`reap_orphans`] has to be called after every SIGCHLD, and children that are not started by this crate must
-/// be created with [`spawn_own`].
+/// Afterwards, call [`reap_orphans`] after every SIGCHLD, and create children that this crate does not start with
+/// [`spawn_own`].
 ///
 /// # Errors
-/// If the host refuses that, or its kernel does not list children.
+/// If the host refuses it, or its kernel does not list children.
 pub fn adopt_orphans() -> io::Result<()> {
     let own = Pid::new(std::process::id().cast_signed()).ok_or(io::ErrorKind::Unsupported)?;
     children_of(own).ok_or(io::ErrorKind::Unsupported)?;
@@ -115,7 +115,7 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts a program for this one itself, so that it is not taken for an orphan.
+/// Starts a program for this program's own use, so that it is not mistaken for an orphan.
 ///
 /// # Errors
 /// Those of [`Command::spawn`].
@@ -128,11 +128,11 @@ pub fn spawn_own(command: &mut Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Reaps orphans that have ended, and forgets starts of which nothing is left.
+/// Reaps orphans that have ended, and forgets starts without live processes.
 ///
-/// Returns whether it has to be called again soon, even if no other child ends.
+/// Returns whether it must be called again soon, even if no other child ends.
 pub fn reap_orphans() -> bool {
-    let _looking = remex_base::lock(&LOOKING);
+    let _looking = remex_base::lock(&SCANNING);
     let Some(before) = lock().clone() else { return false };
     let Some(children) = children_of(before.own) else { return false };
     let now = now();
@@ -140,12 +140,12 @@ pub fn reap_orphans() -> bool {
     let mut is_unsettled = false;
     let mut orphans = HashMap::new();
     for pid in &children {
-        // Only its creator may reap a child, and whoever has noted it is its creator.
+        // Only the creator of a child may reap it, and only the creator records it.
         if lock().as_ref().is_none_or(|known| known.children.contains_key(pid)) {
             continue;
         }
         if let Some(member) = before.orphans.get(pid) {
-            // It keeps its pid until it is reaped here.
+            // The pid cannot be reused before it is reaped here.
             let has_ended = reap(*pid);
             is_unsettled |= has_ended;
             if !has_ended {
@@ -156,12 +156,12 @@ pub fn reap_orphans() -> bool {
         }
         let Some((member, has_ended)) = proc::any_member(*pid) else { continue };
         let may_be_own = lock().as_ref().is_some_and(|known| {
-            known.children.contains_key(pid) || known.is_noted_soon(&member, now, REAPING_SECS)
+            known.children.contains_key(pid) || known.may_be_unrecorded(&member, now, REAPING_SECS)
         });
         if has_ended && !may_be_own {
             reap(*pid);
         }
-        // What has just ended keeps its start from being forgotten this time.
+        // A start with a process that has just ended is not forgotten in this scan.
         is_unsettled |= may_be_own || has_ended;
         if !may_be_own && !has_ended {
             orphans.insert(*pid, member.clone());
@@ -193,19 +193,19 @@ impl Creation {
         Self { number }
     }
 
-    /// Notes a child that is no start.
+    /// Records a child that is not the first process of a start.
     pub(crate) fn created(&self, pid: Pid) {
         if let Some(known) = lock().as_mut() {
-            known.children.insert(pid, Noted { at: now(), tag: None });
+            known.children.insert(pid, OwnChild { at: now(), tag: None });
         }
     }
 
-    /// Notes the first process of a start.
+    /// Records the first process of a start.
     pub(crate) fn started(&self, tag: Tag, leader: Pid) {
         if let Some(known) = lock().as_mut()
             && let Some(since) = self.number.and_then(|number| known.creations.get(&number).copied())
         {
-            known.note_start(tag, leader, since);
+            known.record_start(tag, leader, since);
         }
     }
 }
@@ -218,39 +218,39 @@ impl Drop for Creation {
     }
 }
 
-/// Notes a start of the program that this one has replaced, of which something may be left.
+/// Records a start of the program that this one has replaced and that may still have live processes.
 pub fn resume_start(tag: Tag) {
     if let Some(known) = lock().as_mut() {
-        let left = Started { leader: None, since: 0, ended: None, has_left_something: true };
+        let left = Started { leader: None, since: 0, ended: None, has_orphans: true };
         known.starts.insert(tag.of_start(), left);
     }
 }
 
-/// Notes the first process of a start of the program that this one has replaced.
+/// Records the first process of a start of the program that this one has replaced.
 pub(crate) fn resume_leader(tag: Tag, leader: Pid) {
     if let Some(known) = lock().as_mut() {
-        known.note_start(tag, leader, 0);
+        known.record_start(tag, leader, 0);
     }
 }
 
-/// Notes that a child was reaped.
+/// Records that a child was reaped.
 pub(crate) fn reaped(pid: Pid) {
     if let Some(known) = lock().as_mut()
-        && let Some(tag) = known.children.remove(&pid).and_then(|noted| noted.tag)
+        && let Some(tag) = known.children.remove(&pid).and_then(|child| child.tag)
         && let Some(start) = known.starts.get_mut(&tag)
     {
         start.ended.get_or_insert_with(now);
     }
 }
 
-/// Notes that nothing is left of the starts whose tag `matches`.
+/// Records that the starts whose tag `matches` have no processes left.
 pub(crate) fn forget_starts(matches: impl Fn(Tag) -> bool) {
     if let Some(known) = lock().as_mut() {
         known.starts.retain(|tag, _| !matches(*tag));
     }
 }
 
-/// Returns whether a start with this tag is known, so that a process with the tag can belong to it.
+/// Returns whether a start with this tag is recorded, so that a process with the tag can belong to it.
 pub(crate) fn is_start(tag: Tag) -> bool {
     lock().as_ref().is_none_or(|known| known.starts.contains_key(&tag.of_start()))
 }
@@ -260,7 +260,7 @@ pub(crate) fn claim(member: &Member, matches: impl Fn(Tag) -> bool) -> Claim {
     let (claim, may_be_unborn) = lock().as_ref().map_or((Claim::No, false), |known| {
         (known.claim(member, matches, now()), !member.has_executed && known.is_creating_since(member))
     });
-    // A child that has not executed its program yet, perhaps because a file system does not respond, is a copy of this one.
+    // A child that has not executed its program yet, perhaps because a file system hangs, still runs this program.
     if claim != Claim::No && may_be_unborn && runs_this_program(member.pid) {
         return Claim::No;
     }
@@ -268,18 +268,18 @@ pub(crate) fn claim(member: &Member, matches: impl Fn(Tag) -> bool) -> Claim {
 }
 
 impl Adoption {
-    fn note_start(&mut self, tag: Tag, leader: Pid, since: u64) {
+    fn record_start(&mut self, tag: Tag, leader: Pid, since: u64) {
         let tag = tag.of_start();
-        // The numbers of tags wrap: something of an earlier start may be left, and must not look too old for this one.
+        // Tag numbers wrap: processes of an earlier start with this tag may be left, and must not seem too old for it.
         let earlier = self.starts.get(&tag).copied();
         let start = Started {
             leader: Some(leader),
             since: earlier.map_or(since, |earlier| earlier.since.min(since)),
             ended: None,
-            has_left_something: earlier.is_some(),
+            has_orphans: earlier.is_some(),
         };
         self.starts.insert(tag, start);
-        self.children.insert(leader, Noted { at: now(), tag: Some(tag) });
+        self.children.insert(leader, OwnChild { at: now(), tag: Some(tag) });
     }
 
     fn claim(&self, member: &Member, matches: impl Fn(Tag) -> bool, now: u64) -> Claim {
@@ -299,18 +299,19 @@ impl Adoption {
             (false, _) => Claim::No,
             _ if member.tag == Some(Tag::WATCHDOG) && is_left_by_earlier => Claim::No,
             _ if member.tag == Some(Tag::WATCHDOG) => Claim::Pending,
-            _ if self.is_noted_soon(member, now, NOTING_SECS) => Claim::Pending,
+            _ if self.may_be_unrecorded(member, now, RECORDING_SECS) => Claim::Pending,
             (true, false) => Claim::Sure,
             (true, true) => Claim::Doubtful,
         }
     }
 
-    /// Returns whether this program has created the process itself; its pid alone may be that of an earlier child.
+    /// Returns whether this program has created the process itself. The pid alone is not enough, because it may be
+    /// reused.
     fn is_own(&self, member: &Member) -> bool {
-        self.children.get(&member.pid).is_some_and(|noted| member.started <= noted.at)
+        self.children.get(&member.pid).is_some_and(|child| member.started <= child.at)
     }
 
-    /// Returns the tag if it says whose the process is: a start before it, or one of an earlier program.
+    /// Returns the tag if it is credible: that of a start before the process, or of an earlier program.
     fn true_tag(&self, member: &Member) -> Option<Tag> {
         let tag = member.tag?.of_start();
         let is_true = match self.starts.get(&tag) {
@@ -320,8 +321,8 @@ impl Adoption {
         is_true.then_some(tag)
     }
 
-    /// Returns whether a process may be a child that its creator has not noted yet.
-    fn is_noted_soon(&self, member: &Member, now: u64, secs: u64) -> bool {
+    /// Returns whether a process may be a child that its creator has not recorded yet.
+    fn may_be_unrecorded(&self, member: &Member, now: u64, secs: u64) -> bool {
         let is_young = now.saturating_sub(member.started) < secs * sys::proc_units().0;
         is_young && self.is_creating_since(member)
     }
@@ -330,8 +331,8 @@ impl Adoption {
         self.creations.values().any(|begun| *begun <= member.started)
     }
 
-    /// Forgets children that are gone, and starts that have ended and of which nothing is left; `before` is what was known
-    /// before the children were listed, and those that are `unknown` may be own ones.
+    /// Forgets children that no longer exist, and ended starts without live processes. `before` is the state before the
+    /// children were listed; `unknown` processes may be our own children.
     fn forget(&mut self, before: &Self, children: &HashSet<Pid>, unknown: &[(Member, bool)]) {
         let orphans: Vec<_> = unknown
             .iter()
@@ -345,23 +346,24 @@ impl Adoption {
                 return true;
             }
             let until = match start.ended {
-                _ if start.has_left_something => u64::MAX,
+                _ if start.has_orphans => u64::MAX,
                 Some(ended) => ended,
                 None => {
-                    // Whoever has reaped it is about to say when, unless its note is gone: then this is late enough.
+                    // The thread that reaped it is about to record when, unless the record is gone: then now is late
+                    // enough.
                     let is_noted = start.leader.is_some_and(|leader| noted.contains_key(&leader));
                     start.ended = (!is_noted).then_some(now);
                     return true;
                 }
             };
-            // What it left before its end, or what that has left since.
+            // Orphans from before the exit of its first process, or descendants of those.
             let left = orphans.iter().filter(|(started, whose, _)| {
                 (start.since..=until).contains(started) && whose.is_none_or(|whose| whose == *tag)
             });
             let left: Vec<bool> = left.map(|(_, _, may_be_own)| *may_be_own).collect();
-            // Of a child that is just being created, the next look knows more.
+            // Whether a child that is just being created is an orphan is decided by the next scan.
             if left.is_empty() || left.contains(&false) {
-                start.has_left_something = !left.is_empty();
+                start.has_orphans = !left.is_empty();
             }
             !left.is_empty()
         });
@@ -369,9 +371,10 @@ impl Adoption {
     }
 }
 
-/// Lists the children of a program, also those that have ended; `None` if the kernel does not say.
+/// Lists the children of a program, including zombies; `None` if the kernel does not list them.
 ///
-/// Orphans come to the first thread. It is read last, so that the orphans of a child that is gone by then are seen.
+/// Orphans are reparented to the main thread. It is read last, so that the orphans of a child that ends meanwhile are
+/// seen.
 pub(crate) fn children_of(program: Pid) -> Option<Vec<Pid>> {
     let first_thread = program.to_string();
     let list = |thread: &str| fs::read_to_string(format!("/proc/{program}/task/{thread}/children"));
@@ -382,7 +385,7 @@ pub(crate) fn children_of(program: Pid) -> Option<Vec<Pid>> {
         else {
             continue;
         };
-        // One that has ended meanwhile has left its children to the first one.
+        // The children of a thread that has ended meanwhile were moved to the main thread.
         children.extend(list(&thread).ok().iter().flat_map(|text| parse(text)));
     }
     children.extend(parse(&list(&first_thread).ok()?));
@@ -408,7 +411,7 @@ fn runs_this_program(pid: Pid) -> bool {
     own.is_some() && fs::read_link(format!("/proc/{pid}/exe")).ok() == own
 }
 
-/// Returns the time in ticks since the boot, as the kernel notes it for new processes.
+/// Returns the time in ticks since boot, as in the start time of processes.
 fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     let ticks_per_second = sys::proc_units().0;
@@ -426,7 +429,7 @@ mod tests {
     use crate::Tags;
 
     #[test]
-    fn a_start_whose_end_nobody_has_noted_is_forgotten_by_the_second_look() {
+    fn a_start_whose_exit_was_not_recorded_is_forgotten_by_the_second_scan() {
         let (own, leader) = (Pid::new(1000).unwrap(), Pid::new(1001).unwrap());
         let tag = Tags::new().tag(1, 1);
         let mut known = Adoption {
@@ -439,8 +442,8 @@ mod tests {
             creations: HashMap::new(),
             next_creation: 0,
         };
-        known.note_start(tag, leader, 0);
-        // Its first process is gone, and a look was faster than whoever has reaped it.
+        known.record_start(tag, leader, 0);
+        // Its first process is gone, and the scan runs before the thread that reaped it has recorded that.
         for expected in [1, 1, 0] {
             let before = known.clone();
             known.forget(&before, &HashSet::new(), &[]);

@@ -1,35 +1,36 @@
-//! Children of another program that hide which of its starts they come from, as seen from outside.
+//! Finds children of another program that hide which of its starts they come from.
 //!
-//! A program that adopts orphans is the parent of everything that has cleared its tag, left its session and lost its
-//! parents. It alone can say which start such a process comes from; others can only say whether there are any. Start at
-//! [`HiddenChildren`].
+//! A program that adopts orphans is the parent of every process that has cleared its tag, left its session and lost its
+//! parents. Only that program can tell which start such a process comes from; others can only tell whether there are
+//! any. Start at [`HiddenChildren`].
 
 use std::{collections::HashSet, io};
 
 use crate::{Pid, Tag, base::proc, kin::adoption::children_of};
 
-/// How many looks in a row have to find nothing: while children end, the kernel may leave one out of its list.
-const CLEAR_LOOKS: u32 = 2;
+/// How many consecutive scans must find nothing: while children exit, the kernel may omit one from its list.
+const CLEAR_SCANS: u32 = 2;
 
-/// Looks for children of a program that hide which of its starts they come from.
+/// Scans the children of a program for those that hide which of its starts they come from.
 #[derive(Debug)]
 pub struct HiddenChildren {
     program: Pid,
     tag: Tag,
-    /// How many looks in a row have found nothing.
+    /// How many consecutive scans have found nothing.
     clear: u32,
-    /// Children that had ended before the last look was over.
+    /// Children that had exited before the last scan was complete.
     ended: HashSet<Pid>,
 }
 
-/// What a look has found.
+/// The result of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// No child hides.
+pub enum HiddenScan {
+    /// No child hides its start.
     Clear,
-    /// These hide.
+    /// These children hide their start.
     Hidden(Vec<Pid>),
-    /// Look again: these are just starting or ending, and may have left others behind. None are named if all is well so far.
+    /// Scan again: these are just starting or exiting, and may have left others behind. Empty if nothing was found so
+    /// far.
     Unsettled(Vec<Pid>),
 }
 
@@ -37,28 +38,28 @@ enum Child {
     /// It has the tag of a start.
     Known,
     Hidden,
-    /// It has left its children to the program.
+    /// It has exited; its children now belong to the program.
     Ended,
-    /// It is just starting, and has no tag yet, or just ending, and may not have left its children to the program yet.
+    /// It is just starting and has no tag yet, or is exiting and its children may not belong to the program yet.
     Passing,
 }
 
 impl HiddenChildren {
-    /// Prepares to look at the children of a program, which has started processes with tags of the server of `tag`.
+    /// Prepares to scan the children of a program, whose starts have tags of the same server as `tag`.
     #[must_use]
     pub fn new(program: u32, tag: Tag) -> Option<Self> {
         let program = Pid::new(program.cast_signed())?;
         Some(Self { program, tag, clear: 0, ended: HashSet::new() })
     }
 
-    /// Looks at all children once.
+    /// Scans all children once.
     ///
-    /// At every moment, something that hides is a child of the program, however often it replaces itself: what it was before
-    /// has ended. So a child that ends during the look proves nothing, and neither does the look.
+    /// At every moment, a hiding process is a child of the program, however often it forks and exits to replace itself.
+    /// So if a child exits during the scan, the scan proves nothing.
     ///
     /// # Errors
     /// If the host lacks descriptors or memory for it.
-    pub fn look(&mut self) -> io::Result<Look> {
+    pub fn scan(&mut self) -> io::Result<HiddenScan> {
         let (mut hidden, mut unsettled, mut ended) = (Vec::new(), Vec::new(), HashSet::new());
         for pid in children_of(self.program).unwrap_or_default() {
             match self.child(pid)? {
@@ -75,14 +76,14 @@ impl HiddenChildren {
         self.ended = ended;
         if !hidden.is_empty() {
             self.clear = 0;
-            return Ok(Look::Hidden(hidden));
+            return Ok(HiddenScan::Hidden(hidden));
         }
         self.clear = if unsettled.is_empty() { self.clear + 1 } else { 0 };
-        Ok(if self.clear < CLEAR_LOOKS { Look::Unsettled(unsettled) } else { Look::Clear })
+        Ok(if self.clear < CLEAR_SCANS { HiddenScan::Unsettled(unsettled) } else { HiddenScan::Clear })
     }
 
     fn child(&self, pid: Pid) -> io::Result<Child> {
-        // Before the tag: a start has its tag before it executes something.
+        // Read before the tag: a start has its tag before it executes a program.
         let has_executed = proc::member(pid, None)?.is_some_and(|member| member.has_executed);
         let tag = proc::tag(pid)?;
         let Some(member) = proc::member(pid, tag)? else { return Ok(Child::Ended) };

@@ -16,13 +16,13 @@ use crate::{
 
 /// A started process that leads its session and its group; clones are the same process.
 ///
-/// Once a process has been reaped, the kernel may reuse its pid. Everything that acts on the pid goes through this type,
-/// which does nothing after the reap.
+/// Once a process has been reaped, the kernel may reuse its pid. Everything that acts on the pid goes through this
+/// type, which does nothing after the reap.
 #[derive(Clone, Debug)]
 pub struct Leader {
     pid: Pid,
-    /// Whether it has been reaped. A mutex instead of an atomic, because no reap may happen between a check and the action
-    /// that follows; held for one system call that does not block.
+    /// Whether it has been reaped. A mutex instead of an atomic, because no reap may happen between a check and the
+    /// action that follows; held for one system call that does not block.
     reaped: Arc<Mutex<bool>>,
 }
 
@@ -89,12 +89,12 @@ mod tests {
 
     use super::*;
 
-    /// Longer than an unblocked reap takes.
+    /// Longer than a reap takes that nothing blocks.
     const A_WHILE: Duration = Duration::from_millis(100);
 
     #[test]
     #[expect(clippy::zombie_processes, reason = "it is reaped by its leader")]
-    fn a_process_is_not_reaped_while_its_number_is_in_use() {
+    fn a_process_is_not_reaped_while_its_pid_is_in_use() {
         let child = Command::new("true").spawn().unwrap();
         let number = rustix::process::Pid::from_child(&child);
         let pidfd = pidfd_open(number, PidfdFlags::empty()).unwrap();

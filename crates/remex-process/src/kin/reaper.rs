@@ -73,15 +73,17 @@ pub(crate) fn adopt(pidfd: OwnedFd) {
     }
 }
 
-/// Reaps all children but these in the background, as soon as they end: those of the program that this one has replaced.
+/// Reaps all children except `known` ones in the background, as soon as they end.
+///
+/// For a program that has replaced another one and inherits its children.
 ///
 /// # Errors
 /// If `/proc` cannot be read.
-pub fn adopt_all_but(known: &[Pid]) -> io::Result<()> {
+pub fn reap_unknown_children(known: &[Pid]) -> io::Result<()> {
     start()?;
     let own = Pid::new(std::process::id().cast_signed());
     for pid in proc::pids()?.into_iter().filter(|pid| !known.contains(pid)) {
-        // One that has ended and waits to be reaped has no statistics, but a parent.
+        // A zombie has no statistics, but it has a parent.
         if proc::parent(pid) == own
             && let Some(number) = rustix::process::Pid::from_raw(pid.as_raw())
             && let Ok(pidfd) = pidfd_open(number, PidfdFlags::empty())
@@ -93,7 +95,7 @@ pub fn adopt_all_but(known: &[Pid]) -> io::Result<()> {
 }
 
 impl Orphans {
-    /// Keeps a child that epoll cannot watch for lack of memory; polled, because it may be stuck.
+    /// Polls a child that epoll cannot watch for lack of memory, because waiting for it could block the thread.
     fn keep(&self, pidfd: OwnedFd) {
         self.unwatched().push(pidfd);
         // Fails only if a wakeup is already pending.
@@ -115,7 +117,7 @@ fn run(orphans: &Orphans) {
     loop {
         events.clear();
         let timeout = (!orphans.unwatched().is_empty()).then_some(PAUSE);
-        // An error is an interruption, such as SIGSTOP and SIGCONT of the whole program: try again.
+        // The only error is an interruption, such as SIGSTOP and SIGCONT of the whole program: try again.
         _ = epoll::wait(&orphans.set, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
         orphans.unwatched().retain(|pidfd| !is_over(pidfd.as_fd()));
         for event in &events {
@@ -129,7 +131,8 @@ fn run(orphans: &Orphans) {
             if !is_over(watched) {
                 continue;
             }
-            // Closing it is not enough: a child that is just being created may hold a copy of the descriptor.
+            // Closing it does not remove it from the set: a child that is just being created may hold a copy of the
+            // descriptor.
             if let Err(error) = epoll::delete(&orphans.set, watched) {
                 tracing::warn!(%error, "cannot stop watching an orphaned process");
             }
@@ -151,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_cannot_be_watched_is_reaped_too_and_nobody_waits_for_it() {
+    fn a_child_that_cannot_be_watched_is_reaped_without_blocking() {
         start().unwrap();
         let orphans = ORPHANS.lock().unwrap().clone().unwrap();
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();

@@ -1,8 +1,8 @@
 //! The process tree of a start: children, their descendants, and those that moved to sessions of their own.
 //!
-//! Members are found by the [`Tag`] that they inherit, by session and by parent, in one scan of `/proc`. A program can clear
-//! its tag, leave its session and orphan itself; a program that [adopts orphans](crate::adopt_orphans) finds it all the
-//! same, or says that it may be left. Others cannot tell.
+//! Members are found by the [`Tag`] that they inherit, by session and by parent, in one scan of `/proc`. A process can
+//! clear its tag, leave its session and orphan itself; a server that [adopts orphans](crate::adopt_orphans) still finds
+//! it, or reports that it may be left. Other servers cannot tell.
 //!
 //! The work is done by one thread (`tree/thread.rs`) that exists from the start, so that killing needs neither a new
 //! thread nor a free descriptor. One scan serves all pending requests. Start at [`kill`].
@@ -71,8 +71,8 @@ pub fn signal(scope: &Scope, signals: &'static [Signal]) -> PendingResult<usize>
 
 /// Kills the processes of a scope until none is left, and returns how many there were.
 ///
-/// Fails if `/proc` cannot be read, if they may not be signalled, or if some do not die; the error lists those. Also fails,
-/// for the scopes of one start, if there are orphans that may belong to it or to others; they are left alone.
+/// Fails if `/proc` cannot be read, if they may not be signalled, or if some do not die; the error lists those. Also
+/// fails, for the scopes of one start, if there are orphans that may belong to it or to others; they are left alone.
 pub fn kill(scope: &Scope) -> PendingResult<usize> {
     let scope = scope.clone();
     ask(|done| Request::kill(scope, done))
@@ -93,8 +93,8 @@ pub fn kill_server(tags: &Tags) -> io::Result<usize> {
 
 /// Kills all processes of one start, and returns how many there were.
 ///
-/// Stops its group at once and kills it only after the scan: a child that has lost its tag and left the session is found
-/// only through its parent. If the tree cannot be killed, at least the group is.
+/// Stops its group at once and kills it only after the scan: a child that has lost its tag and left the session is
+/// found only through its parent. If the tree cannot be killed, at least the group is.
 ///
 /// Fails like [`kill`].
 pub fn kill_start(tag: Tag, leader: &Leader) -> PendingResult<usize> {
@@ -175,13 +175,13 @@ fn ask<T: Send + 'static>(request: impl FnOnce(Done<T>) -> Request) -> PendingRe
 impl Scope {
     /// Returns whether the tag alone shows that a process is outside the scope.
     ///
-    /// Most children of a busy server have the tag of another start and need no closer look. A watchdog is outside every
-    /// scope, also that of a server that runs on this one.
+    /// Most children of a busy server have the tag of another start and need no closer look. A watchdog is outside
+    /// every scope, also that of a server that runs on this one.
     fn excludes(&self, tag: Option<Tag>) -> bool {
         match tag {
-            // It must survive a kill that ends its server, to end what that server leaves behind.
+            // It must survive a kill that ends its server, to kill the processes that the server leaves behind.
             Some(Tag::WATCHDOG) => true,
-            // A tag that no start has was made up.
+            // A tag that belongs to no start was made up by the process.
             Some(tag) if self.tag().same_server(tag) => !self.matches(tag) && adoption::is_start(tag),
             _ => matches!(self, Self::Group(..)),
         }
@@ -195,7 +195,7 @@ impl Scope {
         }
     }
 
-    /// Returns whether the scope is everything of a single start.
+    /// Returns whether the scope covers all processes of a single start.
     fn is_of_one_start(&self) -> bool {
         matches!(self, Self::Process(..) | Self::Start(_))
     }
@@ -231,7 +231,7 @@ impl fmt::Display for Survivors {
 
 impl std::error::Error for Survivors {}
 
-/// Processes are created faster than they can be looked at.
+/// Processes are created faster than they can be examined.
 #[derive(Debug)]
 struct Unproven;
 

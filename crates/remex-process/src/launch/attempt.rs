@@ -1,7 +1,7 @@
 //! A start in progress that can be aborted.
 //!
-//! An unresponsive file system can block a child in its first steps forever, and with it the thread that spawns it. The
-//! caller need not wait for that: any thread can abort the attempt at any time.
+//! An unresponsive file system can block a child before it executes its program, and with it the thread that spawns it,
+//! forever. The caller need not wait for that: any thread can abort the attempt at any time.
 #![allow(unsafe_code)]
 
 use std::{
@@ -37,7 +37,7 @@ impl Attempt {
         let progress = &self.progress;
         progress.aborted.store(true, SeqCst);
         progress.changed.notify_waiters();
-        [&progress.init, &progress.command].into_iter().for_each(Birth::abort);
+        [&progress.init, &progress.command].into_iter().for_each(CloneSlot::abort);
     }
 
     /// Waits until the attempt is aborted.
@@ -60,7 +60,7 @@ impl Attempt {
     /// Allows the spawning thread to create the children once more, after both have ended.
     pub(crate) fn begin_again(&self) {
         let progress = &self.progress;
-        [&progress.init, &progress.command].into_iter().for_each(Birth::begin_again);
+        [&progress.init, &progress.command].into_iter().for_each(CloneSlot::begin_again);
     }
 }
 
@@ -69,23 +69,23 @@ impl Attempt {
 pub(crate) struct Progress {
     aborted: Arc<AtomicBool>,
     /// The first process of a jail, if there is one.
-    pub(crate) init: Birth,
+    pub(crate) init: CloneSlot,
     /// The process that executes the program.
-    pub(crate) command: Birth,
+    pub(crate) command: CloneSlot,
     changed: Notify,
 }
 
 impl Default for Progress {
     fn default() -> Self {
         let aborted = Arc::new(AtomicBool::new(false));
-        let (init, command) = (Birth::new(aborted.clone()), Birth::new(aborted.clone()));
+        let (init, command) = (CloneSlot::new(aborted.clone()), CloneSlot::new(aborted.clone()));
         Self { aborted, init, command, changed: Notify::new() }
     }
 }
 
-/// A process that is being created.
+/// Where a process that is being created records that it exists, and its pidfd.
 #[derive(Debug)]
-pub(crate) struct Birth {
+pub(crate) struct CloneSlot {
     /// Set before `exists` is read, while the child sets `exists` before it reads this: one of the two sees the other.
     aborted: Arc<AtomicBool>,
     /// Whether the child runs, written by the child as its first step.
@@ -94,13 +94,13 @@ pub(crate) struct Birth {
     pub(crate) pidfd: AtomicI32,
     /// Whether the thread that created the child owns the pidfd. A mutex, so that the pidfd is not closed while it is
     /// used; held for a few system calls.
-    made: Mutex<bool>,
+    is_owned: Mutex<bool>,
 }
 
-impl Birth {
+impl CloneSlot {
     fn new(aborted: Arc<AtomicBool>) -> Self {
         let (exists, pidfd) = (AtomicBool::new(false), AtomicI32::new(-1));
-        Self { aborted, exists, pidfd, made: Mutex::new(false) }
+        Self { aborted, exists, pidfd, is_owned: Mutex::new(false) }
     }
 
     pub(crate) fn is_aborted(&self) -> bool {
@@ -109,30 +109,30 @@ impl Birth {
 
     /// Records that the spawning thread now owns the pidfd.
     pub(crate) fn on_created(&self) {
-        *lock(&self.made) = true;
+        *lock(&self.is_owned) = true;
     }
 
     fn begin_again(&self) {
-        let mut made = lock(&self.made);
-        *made = false;
+        let mut is_owned = lock(&self.is_owned);
+        *is_owned = false;
         self.exists.store(false, SeqCst);
         self.pidfd.store(-1, SeqCst);
     }
 
     fn abort(&self) {
-        let made = lock(&self.made);
+        let is_owned = lock(&self.is_owned);
         // A child that does not exist yet checks `aborted` first.
-        if *made || !self.exists.load(SeqCst) {
+        if *is_owned || !self.exists.load(SeqCst) {
             return;
         }
-        // SAFETY: the child exists, so the kernel has opened this descriptor for us, and it is not closed before `made`
-        // is true, which our lock prevents.
+        // SAFETY: the child exists, so the kernel has opened this descriptor for us, and it is not closed before
+        // `is_owned` is true, which our lock prevents.
         let pidfd = unsafe { BorrowedFd::borrow_raw(self.pidfd.load(SeqCst)) };
         if let Err(error) = sys::pidfd_signal(pidfd, Signal::KILL) {
             tracing::warn!(%error, "cannot kill a child whose start was aborted");
         }
-        // It will never run a program or have children, so no kill has to find it or wait for it. Its own view of its pid
-        // would be that of its namespace.
+        // It will never run a program or have children, so no kill has to find it or wait for it. Its own view of its
+        // pid would be that of its namespace.
         if let (Some(limit), Some(pid)) = (TagLimit::chosen(), sys::pidfd_pid(pidfd)) {
             limit.clear(pid);
         }

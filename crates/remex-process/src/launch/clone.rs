@@ -1,17 +1,19 @@
 //! Creates a child and sets it up until it executes its program.
 //!
-//! The child shares our memory until it executes the program, while the thread that created it is suspended. This avoids
-//! copying page tables, but restricts the child: it allocates nothing, takes no lock, cannot panic, and changes no memory
-//! except its own stack, the fields of [`Outcome`] and `exists` of its [`Birth`]. An unresponsive file system may block
-//! it when it enters its directory or looks for its program; then only aborting its [`Attempt`](crate::Attempt) unblocks
-//! the thread.
+//! The child shares our memory until it executes the program, while the thread that created it is suspended. This
+//! avoids copying page tables, but restricts the child: it allocates nothing, takes no lock, cannot panic, and changes
+//! no memory except its own stack, the fields of [`Outcome`] and `exists` of its [`CloneSlot`]. An unresponsive file
+//! system may block it when it enters its directory or looks for its program; then only aborting its
+//! [`Attempt`](crate::Attempt) unblocks the thread.
 //!
-//! The child also shares our descriptors at first (`shared_table.rs`): to copy all of them, and to close those copies, would
-//! take the longer the more are open. It must not change the table before it has its own ([`own_table`](shared_table::own_table)), which has only
-//! those below the number that [`StdioSlots`](crate::base::slots::StdioSlots) keeps low.
+//! The child also shares our descriptors at first (`shared_table.rs`): to copy all of them, and to close those copies,
+//! would take the longer the more are open. It must not change the table before it has its own
+//! ([`unshare_table`](shared_table::unshare_table)), which has only those below the number that
+//! [`StdioSlots`](crate::base::slots::StdioSlots) keeps low.
 //!
-//! A child that enters a jail is created by a process in between, which enters the namespaces first: a process cannot move
-//! itself into a pid namespace, but its children are created there. With `CLONE_PARENT` the child is still ours.
+//! A child that enters a jail is created by an intermediate process, which enters the namespaces first: a process
+//! cannot move itself into a pid namespace, but its children are created there. With `CLONE_PARENT` the child is still
+//! ours.
 #![allow(unsafe_code)]
 
 use std::{
@@ -32,7 +34,7 @@ use crate::{
         sys::{self, WaitMode},
         user::become_user,
     },
-    launch::attempt::Birth,
+    launch::attempt::CloneSlot,
     request::jail::{Failed, PROXY_PORT, Plan, Ruleset, build, drop_privileges, install, restrict},
 };
 
@@ -99,7 +101,7 @@ pub(crate) struct ChildSetup<'a> {
     pub(crate) cwd: &'a CStr,
     /// The descriptors that become 0, 1 and 2; none is below 3.
     pub(crate) targets: [RawFd; 3],
-    /// The first number that the child can do without; above those of the targets.
+    /// The first descriptor number that the child does not need; above those of the targets.
     pub(crate) descriptors_end: RawFd,
     pub(crate) terminal: Terminal,
     /// The limit that holds the tag.
@@ -108,43 +110,43 @@ pub(crate) struct ChildSetup<'a> {
     pub(crate) file_limit: Option<libc::rlimit>,
     /// The limits that the request asks for.
     pub(crate) limits: &'a [Option<(sys::Resource, libc::rlimit)>],
-    /// The file that takes the child into its cgroup; not below 3.
+    /// The file through which the child enters its cgroup; not below 3.
     pub(crate) cgroup: Option<RawFd>,
     pub(crate) parent_death: Option<Signal>,
     /// The jail that the child enters.
-    pub(crate) entrance: Option<Entrance<'a>>,
-    /// What else confines the child.
-    pub(crate) walls: Option<Walls<'a>>,
+    pub(crate) entry: Option<JailEntry<'a>>,
+    /// How the child restricts itself further.
+    pub(crate) restrictions: Option<Restrictions<'a>>,
     /// The user that the child becomes.
     pub(crate) user: Option<&'a UserIds>,
 }
 
-/// What a child confines itself by.
-pub(crate) struct Walls<'a> {
+/// The restrictions that a child applies to itself.
+pub(crate) struct Restrictions<'a> {
     pub(crate) ruleset: Option<&'a Ruleset>,
     pub(crate) filter: &'a [libc::sock_filter],
 }
 
 /// A jail to enter.
-pub(crate) struct Entrance<'a> {
+pub(crate) struct JailEntry<'a> {
     /// The pidfd of its first process.
     pub(crate) init: RawFd,
-    /// Its namespaces, except for the one of mounts, which the child makes itself.
+    /// Its namespaces, except for the mount namespace, which the child creates itself.
     pub(crate) namespaces: c_int,
     pub(crate) plan: &'a Plan,
     /// Whether to listen for connections of the jail on [`PROXY_PORT`].
     pub(crate) has_proxy: bool,
-    /// The stack of the process in between.
+    /// The stack of the intermediate process.
     pub(crate) stack: &'a mut Stack,
 }
 
-/// Why no child runs.
+/// Why a child could not be created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
     pub(crate) stage: Stage,
-    /// The step of confining it, if that failed.
+    /// The step of the confinement that failed, if one did.
     pub(crate) step: Option<Step>,
-    /// The index of the mount, if that failed.
+    /// The index of the mount that failed, if one did.
     pub(crate) mount: Option<usize>,
     pub(crate) errno: i32,
 }
@@ -162,7 +164,7 @@ pub(crate) struct Spawned {
     pub(crate) pidfd: OwnedFd,
     /// Our own peak memory, which the kernel also counts for the child.
     pub(crate) inherited_rss_bytes: u64,
-    /// Listens in its jail, if that has a proxy.
+    /// The socket that listens in its jail, if the jail has a proxy.
     pub(crate) proxy: Option<OwnedFd>,
 }
 
@@ -170,9 +172,9 @@ pub(crate) struct Spawned {
 #[derive(Default)]
 struct Outcome {
     stage: AtomicI32,
-    /// The step of confining it, if that failed.
+    /// The step of the confinement that failed, if one did.
     step: AtomicI32,
-    /// One more than the index of the mount, if that failed.
+    /// One more than the index of the mount that failed, if one did.
     mount: AtomicUsize,
     errno: AtomicI32,
     peak_rss_bytes: AtomicU64,
@@ -187,15 +189,15 @@ impl Outcome {
 
 struct ChildContext<'a> {
     setup: &'a ChildSetup<'a>,
-    birth: &'a Birth,
+    slot: &'a CloneSlot,
     stack: *mut c_void,
     /// The flag to share our descriptors, if the child can.
     table: c_int,
-    /// The parent as the child sees it.
+    /// The pid of the parent in the pid namespace of the child.
     parent: i32,
-    /// The child of the process in between.
+    /// The pid of the child that the intermediate process has created.
     entered: AtomicI32,
-    /// The socket that listens in the jail, made by the process in between.
+    /// The socket that listens in the jail, created by the intermediate process.
     proxy: AtomicI32,
     outcome: Outcome,
 }
@@ -207,21 +209,21 @@ struct ChildContext<'a> {
 pub(crate) fn start(
     stack: &mut Stack,
     setup: &mut ChildSetup<'_>,
-    birth: &Birth,
+    slot: &CloneSlot,
 ) -> Result<Spawned, Failure> {
-    let between = setup.entrance.as_mut().map(|entrance| entrance.stack.top());
+    let between = setup.entry.as_mut().map(|entry| entry.stack.top());
     let parent = match between {
-        // Outside its pid namespace.
+        // The parent is outside the child's pid namespace.
         Some(_) => 0,
         None => i32::try_from(process::id()).unwrap_or(0),
     };
     let (entered, proxy, outcome) = (AtomicI32::new(-1), AtomicI32::new(-1), Outcome::default());
     let (stack, table) = (stack.top(), shared_table::flag());
-    let mut context = ChildContext { setup, birth, stack, table, parent, entered, proxy, outcome };
+    let mut context = ChildContext { setup, slot, stack, table, parent, entered, proxy, outcome };
     let mut failed = 0;
     let pid = sys::with_all_signals_blocked(|| {
-        // SAFETY: the stacks are large enough, and exclusively ours, because CLONE_VFORK holds this thread until the child
-        // has left our memory. So all that `context` points to outlives the child's use of it.
+        // SAFETY: the stacks are large enough, and exclusively ours, because CLONE_VFORK holds this thread until the
+        // child has left our memory. So all that `context` points to outlives the child's use of it.
         let pid = unsafe {
             match between {
                 Some(between) => create_between(between, &mut context),
@@ -231,9 +233,9 @@ pub(crate) fn start(
         failed = errno();
         pid
     });
-    birth.on_created();
+    slot.on_created();
     let proxy = context.proxy.load(Relaxed);
-    // SAFETY: the process in between has created this descriptor for us, and has ended. Whatever follows, it is closed.
+    // SAFETY: the intermediate process has created this descriptor for us, and has ended.
     let proxy = (proxy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(proxy) });
     let stage = stage_of(context.outcome.stage.load(Relaxed));
     let failure = |stage| Failure {
@@ -243,13 +245,13 @@ pub(crate) fn start(
         errno: context.outcome.errno.load(Relaxed),
     };
     let Some(pid) = Pid::new(pid) else {
-        // The process in between reports its own failure.
+        // The intermediate process reports its own failure.
         return Err(
             stage.map_or(Failure { stage: Stage::Fork, step: None, mount: None, errno: failed }, failure)
         );
     };
     // SAFETY: the kernel has created this descriptor for us, and from now on nothing else uses it.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(birth.pidfd.load(SeqCst)) };
+    let pidfd = unsafe { OwnedFd::from_raw_fd(slot.pidfd.load(SeqCst)) };
     if let Some(stage) = stage {
         // The child is already exiting, so this does not block for long. An error means that there is nothing to reap.
         let _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
@@ -266,17 +268,17 @@ unsafe fn create(context: *mut ChildContext<'_>, flags: c_int) -> c_int {
     let flags = flags | SHARED_MEMORY | libc::CLONE_PIDFD | libc::SIGCHLD;
     // SAFETY: passed on to the caller. CLONE_PIDFD takes the address of an integer as the next argument.
     unsafe {
-        let (stack, pidfd) = ((*context).stack, (*context).birth.pidfd.as_ptr());
+        let (stack, pidfd) = ((*context).stack, (*context).slot.pidfd.as_ptr());
         libc::clone(child, stack, flags, context.cast(), pidfd)
     }
 }
 
-/// Creates the process in between, and returns the pid of its child.
+/// Creates the intermediate process, and returns the pid of its child.
 ///
 /// # Safety
 /// As [`create`], for both stacks.
 unsafe fn create_between(stack: *mut c_void, context: &mut ChildContext<'_>) -> c_int {
-    // It never has descriptors of its own, so that the pidfd of its child is ours.
+    // It always shares our descriptors, so that the pidfd of its child is ours.
     let flags = SHARED_MEMORY | libc::CLONE_FILES | libc::SIGCHLD;
     // SAFETY: passed on to the caller. The process is ours to reap, and is already exiting.
     unsafe {
@@ -288,16 +290,17 @@ unsafe fn create_between(stack: *mut c_void, context: &mut ChildContext<'_>) -> 
     context.entered.load(Relaxed)
 }
 
-/// The process in between: enters the namespaces of the jail and creates the child there.
+/// The intermediate process: enters the namespaces of the jail and creates the child there.
 extern "C" fn enter(context: *mut c_void) -> c_int {
     let context = context.cast::<ChildContext<'_>>();
-    // SAFETY: `start` passes a context that outlives this process and the child, and does not access it in the meantime.
+    // SAFETY: `start` passes a context that outlives this process and the child, and does not access it in the
+    // meantime.
     unsafe {
         let ChildContext { setup, entered, proxy, outcome, table, .. } = &*context;
         let (init, namespaces, has_proxy) = setup
-            .entrance
+            .entry
             .as_ref()
-            .map_or((-1, 0, false), |entrance| (entrance.init, entrance.namespaces, entrance.has_proxy));
+            .map_or((-1, 0, false), |entry| (entry.init, entry.namespaces, entry.has_proxy));
         if libc::setns(init, namespaces) < 0 {
             outcome.step.store(Step::Enter as i32, Relaxed);
             outcome.failed((Stage::Jail, errno()));
@@ -318,7 +321,7 @@ extern "C" fn enter(context: *mut c_void) -> c_int {
 /// Listens on the loopback device of the jail, and leaves the socket to the server.
 ///
 /// # Safety
-/// Call it only in the process in between, in the network namespace of the jail.
+/// Call it only in the intermediate process, in the network namespace of the jail.
 unsafe fn listen(proxy: &AtomicI32) -> Result<(), i32> {
     /// How many connections may wait to be accepted.
     const BACKLOG: c_int = 64;
@@ -358,20 +361,20 @@ fn stage_of(number: i32) -> Option<Stage> {
 
 extern "C" fn child(context: *mut c_void) -> c_int {
     // SAFETY: `start` passes a context that outlives the child, and does not access it in the meantime.
-    let ChildContext { setup, birth, parent, outcome, .. } = unsafe { &*context.cast::<ChildContext<'_>>() };
-    birth.exists.store(true, SeqCst);
+    let ChildContext { setup, slot, parent, outcome, .. } = unsafe { &*context.cast::<ChildContext<'_>>() };
+    slot.exists.store(true, SeqCst);
     // SAFETY: we are the child of `start`.
     let failed = unsafe {
         let is_set_up = enter_cgroup(setup)
             .map_err(|errno| (Stage::Cgroup, errno))
             .and_then(|()| set_up(setup, *parent, outcome).map_err(|errno| (Stage::Setup, errno)))
-            .and_then(|()| move_in(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
+            .and_then(|()| enter_mounts(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
             .and_then(|()| confine_files(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
             .and_then(|()| set_limits(setup).map_err(|errno| (Stage::Limits, errno)))
             .and_then(|()| confine(setup, outcome).map_err(|errno| (Stage::Jail, errno)))
             .and_then(|()| switch_user(setup, *parent).map_err(|errno| (Stage::User, errno)));
         match is_set_up {
-            _ if birth.is_aborted() => (Stage::Setup, libc::ECANCELED),
+            _ if slot.is_aborted() => (Stage::Setup, libc::ECANCELED),
             Ok(()) => match libc::chdir(setup.cwd.as_ptr()) {
                 0 => (Stage::Exec, execute(setup)),
                 _ => (Stage::Cwd, errno()),
@@ -384,14 +387,14 @@ extern "C" fn child(context: *mut c_void) -> c_int {
     unsafe { libc::_exit(127) }
 }
 
-/// Gives a confined process its own file system.
+/// Gives a confined process its own mounts.
 ///
 /// # Safety
 /// Call it only in the child, with all signals blocked, before it sets limits.
-unsafe fn move_in(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
-    let Some(entrance) = &setup.entrance else { return Ok(()) };
+unsafe fn enter_mounts(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
+    let Some(entry) = &setup.entry else { return Ok(()) };
     // SAFETY: we are the child, and have entered the namespaces.
-    unsafe { build(entrance.plan) }.map_err(|Failed { step, mount, errno }| {
+    unsafe { build(entry.plan) }.map_err(|Failed { step, mount, errno }| {
         outcome.step.store(step as i32, Relaxed);
         outcome.mount.store(mount.map_or(0, |index| index + 1), Relaxed);
         errno
@@ -403,18 +406,20 @@ unsafe fn move_in(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> 
 /// # Safety
 /// Call it only in the child, before the limits on descriptors are set.
 unsafe fn confine_files(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
-    let Some(ruleset) = setup.walls.as_ref().and_then(|walls| walls.ruleset) else { return Ok(()) };
+    let Some(ruleset) = setup.restrictions.as_ref().and_then(|restrictions| restrictions.ruleset) else {
+        return Ok(());
+    };
     let terminal = (setup.terminal == Terminal::Controlling).then_some(0);
     // SAFETY: we are the child, and descriptor 0 is its terminal.
     unsafe { restrict(ruleset, terminal) }.inspect_err(|_| outcome.step.store(Step::Landlock as i32, Relaxed))
 }
 
-/// Gives up what a confined process must not have.
+/// Drops privileges that a confined process must not have, and installs the filter of system calls.
 ///
 /// # Safety
 /// Call it only in the child, after everything that needs a capability.
 unsafe fn confine(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> {
-    let Some(walls) = &setup.walls else { return Ok(()) };
+    let Some(restrictions) = &setup.restrictions else { return Ok(()) };
     let failed = |step: Step, errno| {
         outcome.step.store(step as i32, Relaxed);
         errno
@@ -422,7 +427,7 @@ unsafe fn confine(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> 
     // SAFETY: we are the child.
     unsafe {
         drop_privileges().map_err(|errno| failed(Step::Privileges, errno))?;
-        install(walls.filter).map_err(|errno| failed(Step::Filter, errno))
+        install(restrictions.filter).map_err(|errno| failed(Step::Filter, errno))
     }
 }
 
@@ -431,9 +436,9 @@ unsafe fn confine(setup: &ChildSetup<'_>, outcome: &Outcome) -> Result<(), i32> 
 /// # Safety
 /// Call it only in the child, with all signals blocked, before it has its own descriptors.
 unsafe fn enter_cgroup(setup: &ChildSetup<'_>) -> Result<(), i32> {
-    let Some(entrance) = setup.cgroup else { return Ok(()) };
+    let Some(entry_file) = setup.cgroup else { return Ok(()) };
     // SAFETY: one byte is read; zero stands for the process that writes it.
-    match unsafe { libc::write(entrance, c"0".as_ptr().cast(), 1) } {
+    match unsafe { libc::write(entry_file, c"0".as_ptr().cast(), 1) } {
         1 => Ok(()),
         _ => Err(errno()),
     }
@@ -465,7 +470,7 @@ unsafe fn set_up(setup: &ChildSetup<'_>, parent: i32, outcome: &Outcome) -> Resu
 
         reset_dispositions();
         check(libc::setsid())?;
-        shared_table::own_table(setup.descriptors_end)?;
+        shared_table::unshare_table(setup.descriptors_end)?;
         let [stdin, stdout, stderr] = setup.targets;
         check(libc::dup2(stdin, 0))?;
         check(libc::dup2(stdout, 1))?;
@@ -541,7 +546,7 @@ unsafe fn execute(setup: &ChildSetup<'_>) -> i32 {
     unsafe {
         let old = ptr::null_mut::<c_void>();
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, old, size_of::<u64>());
-        execute_first(setup.candidates, setup.argv, setup.env)
+        execute_candidates(setup.candidates, setup.argv, setup.env)
     }
 }
 
@@ -549,7 +554,7 @@ unsafe fn execute(setup: &ChildSetup<'_>) -> i32 {
 ///
 /// # Safety
 /// All strings end with NUL, and all arrays with a null pointer.
-pub(crate) unsafe fn execute_first(
+pub(crate) unsafe fn execute_candidates(
     candidates: &[*const c_char],
     argv: &[*const c_char],
     env: &[*const c_char],

@@ -43,8 +43,8 @@ pub enum ChildIo {
 /// `WouldBlock` if there is nothing to read yet.
 pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     let mut read = || retry_on_intr(|| rustix::io::read(fd, &mut *buffer));
-    // EIO is the end of a terminal, but not the first time: Linux first checks for bytes, then whether the other side is
-    // closed, and misses bytes written in between. The next read returns them.
+    // EIO is the end of a terminal, but not the first time: Linux first checks for bytes, then whether the other side
+    // is closed, and misses bytes written in between. The next read returns them.
     match read().or_else(|errno| if errno == Errno::IO { read() } else { Err(errno) }) {
         Err(Errno::IO) => Ok(0),
         other => Ok(other?),
@@ -101,7 +101,7 @@ impl<'a> StdioEnds<'a> {
         }
     }
 
-    /// Gives a user the child's ends, which it may open again by their names in `/dev`.
+    /// Makes a user the owner of the child's ends, so that it can reopen them by their names in `/dev`.
     pub(crate) fn give_to(&self, user: &UserIds) -> Result<()> {
         let uid = Some(Uid::from_raw(user.uid()));
         match &self.childs {
@@ -114,7 +114,7 @@ impl<'a> StdioEnds<'a> {
                 pipes.try_for_each(|pipe| fchown(pipe, uid, None))
             }
             ChildEnds::Pty(slave) => {
-                // The group is the one of terminals, which may write messages to them, unless the host has none.
+                // Terminals usually belong to a group that may write messages to them; some hosts have no such group.
                 let has_group = fstat(slave)?.st_gid != getegid().as_raw();
                 let (group, mode) =
                     if has_group { (None, 0o620) } else { (Some(Gid::from_raw(user.gid())), 0o600) };

@@ -21,7 +21,7 @@ use crate::{
 /// The kernel keeps memory counters per processor, so two readings differ slightly.
 const RSS_TOLERANCE_BYTES: u64 = 1024 * 1024;
 
-/// How long an exit is held back until what was made on the host for the jail is removed; usually much less than this.
+/// How long an exit is delayed at most until the placeholders of the jail are removed; usually much less.
 const JANITOR_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Waits for a child and returns its exit status; signals it until then.
@@ -35,7 +35,7 @@ pub struct Exit {
     inherited_rss_bytes: u64,
     /// The first process of its jail, until it exits.
     init: Option<Init>,
-    /// What removes the placeholders of its jail, until it has.
+    /// The process that removes the placeholders of its jail, until it is done.
     janitor: Option<AsyncFd<OwnedFd>>,
     /// Keeps the thread that created the child alive: its end would trigger the parent-death signal.
     #[expect(dead_code, reason = "held, not read")]
@@ -75,12 +75,12 @@ pub struct Usage {
     pub user: Duration,
     /// System CPU time.
     pub system: Duration,
-    /// Peak memory. `None` if it does not exceed that of the server at the start: the two share memory for a moment, and
-    /// the kernel reports the larger value.
+    /// Peak memory. `None` if it does not exceed that of the server at the start: the two share memory for a moment,
+    /// and the kernel reports the larger value.
     pub max_rss_bytes: Option<u64>,
 }
 
-/// What the next program of this process has to know of a child, besides the descriptor in [`Exit::jail`].
+/// The state of a child for the program that replaces this one, besides the descriptor in [`Exit::jail`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ExitRecord {
@@ -101,14 +101,14 @@ impl Exit {
         ExitRecord { pid: self.leader.pid(), inherited_rss_bytes: self.inherited_rss_bytes, status }
     }
 
-    /// Returns what holds the jail of the child, to be passed on with [`record`](Self::record): when it is closed, the
-    /// jail ends.
+    /// Returns the descriptor that keeps the jail of the child alive, to be passed on with [`record`](Self::record).
+    /// Closing it ends the jail.
     #[must_use]
     pub fn jail(&self) -> Option<BorrowedFd<'_>> {
         self.init.as_ref().map(Init::control)
     }
 
-    /// Goes on with a child of the program that this one has replaced, by the tag of its start. Must be called within a
+    /// Resumes a child of the program that this one has replaced, by the tag of its start. Must be called within a
     /// runtime.
     ///
     /// # Errors
@@ -126,7 +126,10 @@ impl Exit {
                 adoption::resume_leader(tag, pid);
                 let number =
                     rustix::process::Pid::from_raw(pid.as_raw()).ok_or(io::ErrorKind::InvalidInput)?;
-                ExitState::Running(sys::watch(pidfd_open(number, PidfdFlags::empty())?, Interest::READABLE)?)
+                ExitState::Running(sys::register_fd(
+                    pidfd_open(number, PidfdFlags::empty())?,
+                    Interest::READABLE,
+                )?)
             }
         };
         Ok(Self {
@@ -150,7 +153,7 @@ impl Exit {
         Self { state: ExitState::Running(pidfd), leader, inherited_rss_bytes, init, janitor: None, thread }
     }
 
-    /// Also waits a moment for what removes the placeholders of its jail.
+    /// Also waits a moment for the process that removes the placeholders of its jail.
     pub(crate) fn with_janitor(mut self, janitor: Option<AsyncFd<OwnedFd>>) -> Self {
         self.janitor = janitor;
         self
@@ -176,7 +179,7 @@ impl Exit {
                 ExitState::Ended(status) => {
                     let status = *status;
                     if let Some(janitor) = &self.janitor {
-                        // Not longer: other processes of the jail may run on, and it waits for them.
+                        // Not longer: other processes of the jail may keep running, and the janitor waits for them.
                         _ = tokio::time::timeout(JANITOR_PATIENCE, janitor.readable()).await;
                         self.janitor = None;
                     }
@@ -185,7 +188,8 @@ impl Exit {
             };
             match pidfd.readable().await {
                 Ok(mut ready) => {
-                    // Cleared before the attempt, so that an exit in between is not missed: it sets the readiness again.
+                    // Cleared before the attempt, so that an exit in between is not missed: it sets the readiness
+                    // again.
                     ready.clear_ready();
                 }
                 // The runtime is shutting down and will never poll us again.
@@ -242,13 +246,13 @@ impl Exit {
 impl Drop for Exit {
     fn drop(&mut self) {
         if let ExitState::Running(pidfd) = std::mem::replace(&mut self.state, ExitState::Ended(LOST)) {
-            end(&self.leader, pidfd.into_inner());
+            kill_and_reap(&self.leader, pidfd.into_inner());
         }
     }
 }
 
 /// Kills a child and has it reaped in the background.
-pub(crate) fn end(leader: &Leader, pidfd: OwnedFd) {
+pub(crate) fn kill_and_reap(leader: &Leader, pidfd: OwnedFd) {
     leader.abandon();
     if let Err(error) = sys::pidfd_signal(pidfd.as_fd(), Signal::KILL) {
         tracing::warn!(%error, "cannot kill an abandoned process");

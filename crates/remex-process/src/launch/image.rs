@@ -53,7 +53,7 @@ impl Image {
     /// After a denied execution this inspects the program, so it may block on the same file system.
     pub(crate) fn error(self, stage: Stage, errno: i32) -> StartError {
         let denial = match (stage, errno) {
-            // What the host would tell us is of no use in a jail, or for another user.
+            // In a jail, or as another user, access differs from what this process sees.
             (Stage::Exec, libc::EACCES) if self.start.jail.is_none() && self.start.user.is_none() => self
                 .candidates
                 .iter()

@@ -30,11 +30,11 @@ use crate::{
         tag_limit::TagLimit,
     },
     kin::{adoption::Creation, reaper},
-    launch::{attempt::Birth, clone::SHARED_MEMORY, resources::ChildResources},
-    request::jail::{FirstSetup, become_first, identity},
+    launch::{attempt::CloneSlot, clone::SHARED_MEMORY, resources::ChildResources},
+    request::jail::{InitSetup, become_init, identity},
 };
 
-/// The first process of a jail. Dropped, it ends, and the kernel kills everything else in the jail.
+/// The first process of a jail. Dropping it ends it, and the kernel then kills every other process in the jail.
 #[derive(Debug)]
 pub(crate) struct Init {
     /// The end of the pipe that it waits for.
@@ -51,21 +51,21 @@ pub(crate) struct NewInit {
 
 /// First processes that wait for a command, at most one for each set of namespaces.
 ///
-/// A network namespace takes the kernel longer than all the rest of a jail. So when one has been used, the next one is
-/// made at once, while nobody waits for it.
+/// Creating a network namespace takes longer than the rest of a jail. So when one has been used, the next one is
+/// created at once, while no start waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct SpareInits {
     waiting: Mutex<Vec<(c_int, NewInit)>>,
 }
 
 impl SpareInits {
-    /// Takes one for a jail, or starts one if there is none, and gives it the tag of its start.
+    /// Takes a waiting process for a jail, or starts one if there is none, and gives it the tag of its start.
     pub(crate) fn take(
         &self,
         resources: &mut ChildResources,
         jail: &Jail,
         tag: Tag,
-        birth: &Birth,
+        slot: &CloneSlot,
     ) -> Result<NewInit, JailError> {
         let mut waiting = self.waiting();
         let index = waiting.iter().position(|(namespaces, _)| *namespaces == jail.namespaces());
@@ -73,13 +73,13 @@ impl SpareInits {
         drop(waiting);
         let init = match spare.filter(NewInit::is_alive) {
             Some(spare) => spare,
-            None => start(resources, jail, birth)?,
+            None => start(resources, jail, slot)?,
         };
         init.mark(tag)?;
         Ok(init)
     }
 
-    /// Starts another one for jails like this one, if none is left.
+    /// Starts another process for jails with the same namespaces, if none is left.
     pub(crate) fn restock(&self, resources: &mut ChildResources, jail: &Jail) {
         let is_in = |waiting: &[(c_int, NewInit)]| waiting.iter().any(|(own, _)| *own == jail.namespaces());
         if is_in(&self.waiting()) {
@@ -104,7 +104,7 @@ impl SpareInits {
 }
 
 impl Init {
-    /// Holds the first process that waits for the other end of this pipe.
+    /// Returns the owner of the first process that reads the other end of this pipe.
     pub(crate) fn new(control: OwnedFd) -> Self {
         Self { control }
     }
@@ -113,7 +113,7 @@ impl Init {
         self.control.as_fd()
     }
 
-    /// Lets it end by itself when nothing else is left in the jail, now that the command has ended.
+    /// Lets it exit by itself once the jail has no other process, after the command has ended.
     pub(crate) fn release(self) {
         // A failure means that it has ended.
         if let Err(error) = rustix::io::write(&self.control, &[1]) {
@@ -142,12 +142,12 @@ impl NewInit {
         })
     }
 
-    /// Returns what tells when the jail has ended with everything in it.
+    /// Returns a pidfd that becomes readable when the jail has ended with all its processes.
     pub(crate) fn watch(&self) -> io::Result<OwnedFd> {
         self.pidfd().try_clone_to_owned()
     }
 
-    /// Returns the process, to be kept until the command ends.
+    /// Returns the process, to be kept until the command ends. Call it once the command has entered the namespaces.
     pub(crate) fn entered(mut self) -> Init {
         self.init.take().expect("taken once, because this consumes the value")
     }
@@ -164,20 +164,20 @@ impl Drop for NewInit {
 }
 
 struct InitContext<'a> {
-    setup: FirstSetup<'a>,
-    birth: &'a Birth,
-    /// Where its tag goes.
+    setup: InitSetup<'a>,
+    slot: &'a CloneSlot,
+    /// The limit that holds its tag.
     mark: Option<&'static TagLimit>,
     /// Written by the process if it fails; zero is no [`Step`].
     step: AtomicI32,
     errno: AtomicI32,
 }
 
-/// Starts the first process of a jail that may then be used for any command with these namespaces.
+/// Starts the first process of a jail, which can then be used for any command with the same namespaces.
 pub(crate) fn start(
     resources: &mut ChildResources,
     jail: &Jail,
-    birth: &Birth,
+    slot: &CloneSlot,
 ) -> Result<NewInit, JailError> {
     let failed = |step, errno| JailError::Step { step, path: None, errno };
     let os_error = |error: io::Error| failed(Step::Init, error.raw_os_error().unwrap_or(libc::EIO));
@@ -188,8 +188,8 @@ pub(crate) fn start(
     let (users, groups) = (identity(geteuid().as_raw()), identity(getegid().as_raw()));
     let (namespaces, filter) = (jail.namespaces(), jail.filter());
     let mut context = InitContext {
-        setup: FirstSetup {
-            name: jail.first_process(),
+        setup: InitSetup {
+            name: jail.init_name(),
             filter: filter.program(),
             users: &users,
             groups: &groups,
@@ -197,7 +197,7 @@ pub(crate) fn start(
             descriptors_end: filled.end(),
             has_own_network: namespaces & libc::CLONE_NEWNET != 0,
         },
-        birth,
+        slot,
         mark: TagLimit::chosen(),
         step: AtomicI32::new(0),
         errno: AtomicI32::new(0),
@@ -209,16 +209,16 @@ pub(crate) fn start(
     // `context` outlives the use of it. CLONE_PIDFD takes the address of an integer as the next argument.
     let pid = sys::with_all_signals_blocked(|| unsafe {
         let context = ptr::from_mut(&mut context).cast();
-        let pid = libc::clone(first, stack.top(), flags | namespaces, context, birth.pidfd.as_ptr());
+        let pid = libc::clone(first, stack.top(), flags | namespaces, context, slot.pidfd.as_ptr());
         errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
         pid
     });
     drop(filled);
-    birth.on_created();
+    slot.on_created();
     let Some(pid) = Pid::new(pid) else { return Err(failed(Step::Namespaces, errno)) };
     noted.created(pid);
     // SAFETY: the kernel has created this descriptor for us, and from now on nothing else uses it.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(birth.pidfd.load(SeqCst)) };
+    let pidfd = unsafe { OwnedFd::from_raw_fd(slot.pidfd.load(SeqCst)) };
     if let Some(step) = Step::from_number(context.step.load(Relaxed)) {
         // It is already exiting, so this does not block for long. An error means that there is nothing to reap.
         let _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
@@ -229,16 +229,17 @@ pub(crate) fn start(
 
 extern "C" fn first(context: *mut c_void) -> c_int {
     // SAFETY: `start` passes a context that outlives the process's use of it, and does not access it in the meantime.
-    let InitContext { setup, birth, mark, step, errno } = unsafe { &*context.cast::<InitContext<'_>>() };
-    birth.exists.store(true, SeqCst);
+    let InitContext { setup, slot, mark, step, errno } = unsafe { &*context.cast::<InitContext<'_>>() };
+    slot.exists.store(true, SeqCst);
     if let Some(limit) = mark {
-        // Until it has the tag of a start it is of none, and whoever looks from outside must not take it for a fugitive.
+        // Until it gets the tag of a start it belongs to none, and a scan from outside must not mistake it for a
+        // hidden child.
         _ = limit.apply_to_self(Tag::WATCHDOG);
     }
     // SAFETY: we are in new namespaces, and all signals are blocked. The exit runs none of our code.
     unsafe {
-        if !birth.is_aborted() {
-            let failed = become_first(setup);
+        if !slot.is_aborted() {
+            let failed = become_init(setup);
             errno.store(failed.errno, Relaxed);
             step.store(failed.step as i32, Relaxed);
         }

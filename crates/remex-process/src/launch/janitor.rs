@@ -1,7 +1,7 @@
-//! A process that removes the placeholders of a jail when the jail has ended, also if the server was killed.
+//! A process that removes the placeholders of a jail when the jail has ended, even if the server was killed.
 //!
-//! It executes a program of ours (`jail/image.rs`) and has nothing of the server but the descriptors it needs. Nothing in
-//! the jail can see it, and it ignores all signals that can be ignored.
+//! It executes a built-in program (`jail/image.rs`) and shares nothing with the server but the descriptors it needs. No
+//! process in the jail can see it, and it ignores all signals that can be ignored.
 #![allow(unsafe_code)]
 
 use std::{
@@ -32,7 +32,7 @@ use crate::{
 const MAX_PLACEHOLDERS: usize = 400;
 
 struct JanitorContext<'a> {
-    /// What become its descriptors from 0 on.
+    /// The descriptors that it gets as 0, 1 and so on.
     descriptors: &'a [RawFd],
     program: RawFd,
     /// Ends with a null pointer.
@@ -42,7 +42,8 @@ struct JanitorContext<'a> {
     errno: AtomicI32,
 }
 
-/// Leaves the placeholders of a jail to a process that removes them, and returns what tells when it has.
+/// Hands the placeholders of a jail over to a process that removes them, and returns its pidfd, which becomes readable
+/// when it is done.
 pub(crate) fn start(
     stack: &mut Stack,
     init: BorrowedFd<'_>,
@@ -56,7 +57,7 @@ pub(crate) fn start(
     }
     let failed = |errno: i32| JailError::Step { step: Step::Janitor, path: None, errno };
     let os_failed = |errno: Errno| failed(errno.raw_os_error());
-    // Our copies have numbers above those that they get in the process, the program included.
+    // Our copies get numbers above all numbers that the process uses, including that of its program.
     let first_copy = RawFd::try_from(2 * placeholders.len() + 2).unwrap_or(RawFd::MAX);
     let pairs =
         placeholders.iter().filter_map(|placeholder| Some([placeholder.parent(), placeholder.directory()?]));
@@ -84,7 +85,7 @@ pub(crate) fn start(
         let _ = sys::reap(pidfd.as_fd(), WaitMode::Block);
         return Err(failed(errno));
     }
-    placeholders.into_iter().for_each(Placeholder::leave);
+    placeholders.into_iter().for_each(Placeholder::hand_over);
     let ended = pidfd.try_clone().ok();
     reaper::adopt(pidfd);
     Ok(ended)
@@ -102,7 +103,7 @@ fn program() -> Result<OwnedFd, Errno> {
         len if len == JANITOR.len() => {}
         _ => return Err(Errno::NOSPC),
     }
-    // What is open for writing cannot be executed.
+    // A file that is open for writing cannot be executed.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::open(
         path,
@@ -117,9 +118,9 @@ fn clone(stack: &mut Stack, context: &JanitorContext<'_>) -> Result<OwnedFd, i32
     let creation = Creation::begin();
     // Signals stay blocked in the program.
     let pid = sys::with_all_signals_blocked(|| {
-        // SAFETY: the stack is large enough, and exclusively ours, because CLONE_VFORK holds this thread until the child
-        // has left our memory. So all that `context` points to outlives the child's use of it. CLONE_PIDFD takes the
-        // address of an integer as the next argument.
+        // SAFETY: the stack is large enough, and exclusively ours, because CLONE_VFORK holds this thread until the
+        // child has left our memory. So all that `context` points to outlives the child's use of it. CLONE_PIDFD takes
+        // the address of an integer as the next argument.
         let pid = unsafe {
             let context = ptr::from_ref(context).cast_mut().cast();
             libc::clone(janitor, stack.top(), flags, context, ptr::from_mut(&mut pidfd))
@@ -148,7 +149,7 @@ extern "C" fn janitor(context: *mut c_void) -> c_int {
 unsafe fn execute(context: &JanitorContext<'_>) -> i32 {
     let JanitorContext { descriptors, program, argv, mark, .. } = context;
     if let Some(limit) = mark {
-        // No kill may hit it. If that is denied, one may.
+        // With this tag, no kill hits it. If setting the tag is denied, a kill may.
         _ = limit.apply_to_self(Tag::WATCHDOG);
     }
     let root: &CStr = c"/";

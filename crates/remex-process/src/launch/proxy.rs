@@ -34,7 +34,7 @@ impl ProxySocket {
         let listener = StdListener::from(socket);
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
-        let init = sys::watch(init, Interest::READABLE).map_err(|error| error.into_parts().1)?;
+        let init = sys::register_fd(init, Interest::READABLE).map_err(|error| error.into_parts().1)?;
         Ok(Self { listener, init })
     }
 

@@ -1,13 +1,13 @@
-//! What children are created with, reserved before the first of them.
+//! Stacks and descriptor numbers for creating children, reserved before the first child.
 
 use std::io;
 
 use crate::{base::slots::StdioSlots, launch::clone::Stack};
 
-/// What one thread creates children with.
+/// The resources with which one thread creates children.
 pub(crate) struct ChildResources {
     pub(crate) stack: Stack,
-    /// For the process between us and a confined child.
+    /// The stack of the intermediate process that creates a confined child.
     pub(crate) between: Option<Stack>,
     pub(crate) slots: StdioSlots,
 }

@@ -28,12 +28,12 @@ use crate::{
     kin::{reaper, tree},
     launch::{
         clone::Spawned,
+        create::{self, ChildDescriptors, CreateError, CreatedChild},
         descriptors::StdioEnds,
         exit,
         image::Image,
         init::{Init, SpareInits},
-        newborn::{self, Ends, Newborn, Obstacle},
-        prepared::Space,
+        prepared::JailNamespaces,
         resources::ChildResources,
     },
 };
@@ -55,8 +55,8 @@ const SPARE_TTL: Duration = Duration::from_secs(10);
 
 /// Starts programs on a few dedicated threads, and on more while starts hang.
 ///
-/// The threads live until the last clone of the spawner and the last [`Exit`] of its children are dropped. They must not
-/// end earlier: the kernel sends the parent-death signal when the thread that created a child ends.
+/// The threads live until the last clone of the spawner and the last [`Exit`] of its children are dropped. They must
+/// not end earlier: the kernel sends the parent-death signal when the thread that created a child ends.
 #[derive(Clone, Debug)]
 pub struct Spawner {
     lease: Arc<Lease>,
@@ -73,7 +73,7 @@ pub struct Child {
     pub exit: Exit,
     /// The cgroup that was created for it, if any.
     pub cgroup: Option<Cgroup>,
-    /// Where its jail looks for the proxy of the server, if its policy lists hosts.
+    /// The socket through which its jail reaches the proxy of the server, if its policy lists hosts.
     pub proxy: Option<ProxySocket>,
 }
 
@@ -89,7 +89,7 @@ impl Spawner {
         sys::keep_exit_statuses();
         // Warns now instead of at the first start if no limit can hold the tag.
         TagLimit::choose();
-        // Found out now, so that no start takes the time for it.
+        // Probed now, so that no start is delayed by it.
         shared_table::flag();
         reaper::start()?;
         tree::start()?;
@@ -289,7 +289,7 @@ impl ThreadPool {
         queue.waiting.pop_front()
     }
 
-    /// Returns whether no start waits, and more may come.
+    /// Returns whether no start waits, and the pool still accepts starts.
     fn is_idle(&self) -> bool {
         let queue = self.jobs();
         queue.waiting.is_empty() && !queue.closed
@@ -377,7 +377,7 @@ fn spawn(
 ) -> Result<UnclaimedChild, StartError> {
     let Start { stdio, tag, .. } = image.start;
     let cgroup = image.start.cgroup.as_ref().map(own_cgroup).transpose();
-    let (cgroup, entrance) = match cgroup {
+    let (cgroup, entry_file) = match cgroup {
         Ok(cgroup) => cgroup.unzip(),
         Err(error) => return Err(image.error(Stage::Cgroup, error.raw_os_error().unwrap_or(libc::EIO))),
     };
@@ -388,47 +388,48 @@ fn spawn(
         Ok(ends) => ends,
         Err(errno) => return Err(image.error(Stage::Descriptors, errno.raw_os_error())),
     };
-    let newborn = match newborn::create(
+    let create = match create::create(
         &pool.spare_inits,
         resources,
         &image,
-        &Ends { stdio: &ends, cgroup: entrance.as_ref() },
+        &ChildDescriptors { stdio: &ends, cgroup: entry_file.as_ref() },
         attempt,
     ) {
-        Ok(newborn) => newborn,
-        Err(Obstacle::Failed(stage, errno)) => return Err(image.error(stage, errno)),
-        Err(Obstacle::Unconfined(error)) => return Err(image.unconfined(error)),
+        Ok(create) => create,
+        Err(CreateError::Failed(stage, errno)) => return Err(image.error(stage, errno)),
+        Err(CreateError::Unconfined(error)) => return Err(image.unconfined(error)),
     };
-    let Newborn { spawned: Spawned { pid, pidfd, inherited_rss_bytes, proxy }, jail, creation } = newborn;
+    let CreatedChild { spawned: Spawned { pid, pidfd, inherited_rss_bytes, proxy }, jail, creation } = create;
     creation.started(tag, pid);
     drop(creation);
-    let space = jail.and_then(|jail| jail.space);
-    let jail_end = space.as_ref().zip(proxy.as_ref()).map(|(space, _)| space.init.watch()).transpose();
-    let (init, janitor) = match space {
-        Some(Space { init, janitor, .. }) => (Some(init.entered()), janitor),
+    let namespaces = jail.and_then(|jail| jail.namespaces);
+    let jail_end =
+        namespaces.as_ref().zip(proxy.as_ref()).map(|(namespaces, _)| namespaces.init.watch()).transpose();
+    let (init, janitor) = match namespaces {
+        Some(JailNamespaces { init, janitor, .. }) => (Some(init.entered()), janitor),
         None => (None, None),
     };
     if attempt.is_aborted() {
         // Usually it was killed before it ran; it may have just started.
-        end(tag, pid, pidfd, init);
+        kill_unclaimed(tag, pid, pidfd, init);
         return Err(image.error(Stage::Setup, libc::ECANCELED));
     }
     let proxy = match jail_end.and_then(|end| proxy.zip(end).map(ProxySocket::from_parts).transpose()) {
         Ok(proxy) => proxy,
         Err(error) => {
-            end(tag, pid, pidfd, init);
+            kill_unclaimed(tag, pid, pidfd, init);
             return Err(image.error(Stage::Descriptors, error.raw_os_error().unwrap_or(libc::EIO)));
         }
     };
-    match sys::watch(pidfd, Interest::READABLE) {
+    match sys::register_fd(pidfd, Interest::READABLE) {
         Ok(pidfd) => {
             let exit = Exit::new(Leader::new(pid), pidfd, inherited_rss_bytes, init, lease)
-                .with_janitor(janitor.and_then(|janitor| sys::watch(janitor, Interest::READABLE).ok()));
+                .with_janitor(janitor.and_then(|janitor| sys::register_fd(janitor, Interest::READABLE).ok()));
             Ok(UnclaimedChild { child: Some(Child { pid, io: ends.io, exit, cgroup, proxy }), tag })
         }
         Err(error) => {
             let (pidfd, error) = error.into_parts();
-            end(tag, pid, pidfd, init);
+            kill_unclaimed(tag, pid, pidfd, init);
             Err(image.error(Stage::Descriptors, error.raw_os_error().unwrap_or(libc::EIO)))
         }
     }
@@ -437,20 +438,20 @@ fn spawn(
 /// Creates a cgroup, and opens the file through which the child enters it.
 fn own_cgroup(wanted: &OwnCgroup) -> io::Result<(Cgroup, OwnedFd)> {
     let cgroup = wanted.cgroups.create(wanted.limits)?;
-    let entrance = cgroup.entrance()?;
-    Ok((cgroup, entrance))
+    let entry_file = cgroup.entry_file()?;
+    Ok((cgroup, entry_file))
 }
 
 /// Kills a child that no caller will receive, with its tree.
-fn end(tag: Tag, pid: Pid, pidfd: OwnedFd, init: Option<Init>) {
+fn kill_unclaimed(tag: Tag, pid: Pid, pidfd: OwnedFd, init: Option<Init>) {
     let leader = Leader::new(pid);
     if init.is_some() {
-        // With the first process of its jail, everything ends that it has started.
+        // When the first process of its jail ends, the kernel kills all others in the jail.
         drop(init);
-        return exit::end(&leader, pidfd);
+        return exit::kill_and_reap(&leader, pidfd);
     }
     let scope = Scope::Process(tag, leader.clone());
-    tree::kill_in_background(&scope, move || exit::end(&leader, pidfd));
+    tree::kill_in_background(&scope, move || exit::kill_and_reap(&leader, pidfd));
 }
 
 /// A child that its caller has not received yet. Dropped unclaimed, it is killed with its tree.
@@ -519,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_threads_than_the_most() {
+    fn the_thread_limit_is_never_exceeded() {
         let spawner = Spawner::without_threads(BOUNDS).unwrap();
         let pool = &spawner.lease.pool;
         pool.jobs().threads = BOUNDS.most_threads;
@@ -528,7 +529,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_all_threads_hang_and_there_may_be_no_more_a_start_is_refused_after_a_while() {
+    async fn when_the_maximum_of_threads_hangs_a_start_is_refused_after_a_timeout() {
         let spawner = Spawner::without_threads(BOUNDS).unwrap();
         let pool = &spawner.lease.pool;
         // Threads that never take a job behave like threads that hang.

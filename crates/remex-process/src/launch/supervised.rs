@@ -1,5 +1,5 @@
-//! The command of a supervisor, executed as the server executes programs: every signal has its default action, and a file
-//! that is no program is not handed to a shell.
+//! The command of a supervisor, executed as the server executes programs: every signal has its default action, and a
+//! file that is no program is not handed to a shell.
 //!
 //! Start at [`Supervised::spawn`].
 #![allow(unsafe_code)]
@@ -17,7 +17,7 @@ use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use crate::{
     Rlimits,
     launch::{
-        clone::{execute_first, reset_dispositions},
+        clone::{execute_candidates, reset_dispositions},
         image::{Strings, candidates},
     },
 };
@@ -54,12 +54,13 @@ impl Supervised<'_> {
         let (limits, this) = (self.limits.raw(), getpid());
         // The standard library only forks, and passes the error on; the closure executes the program.
         let mut forked = Command::new(program);
-        // SAFETY: between fork and exec there are system calls, and the lists of pointers, for which it allocates: the C
-        // library keeps its heap usable in a forked child. What the lists point to lives until the program is executed.
+        // SAFETY: between fork and exec there are system calls, and the lists of pointers, for which it allocates: the
+        // C library keeps its heap usable in a forked child. What the lists point to lives until the program is
+        // executed.
         unsafe {
             forked.pre_exec(move || {
                 let _ = set_parent_process_death_signal(Some(Signal::KILL));
-                // This program may have ended before that.
+                // This program may have ended before the parent-death signal was set.
                 if getppid() != Some(this) {
                     return Err(io::Error::from_raw_os_error(libc::ESRCH));
                 }
@@ -69,7 +70,7 @@ impl Supervised<'_> {
                     }
                 }
                 reset_dispositions();
-                let errno = execute_first(&candidates.pointers(), &argv.pointers(), &env.pointers());
+                let errno = execute_candidates(&candidates.pointers(), &argv.pointers(), &env.pointers());
                 Err(io::Error::from_raw_os_error(errno))
             });
         }
@@ -77,7 +78,7 @@ impl Supervised<'_> {
     }
 }
 
-/// Has this program survive signals of faults that others send, for which it cannot wait.
+/// Makes this program ignore fault signals such as SIGSEGV that other processes send and that it cannot wait for.
 pub fn ignore_faults() {
     for fault in [Signal::ILL, Signal::FPE, Signal::SEGV, Signal::BUS] {
         // SAFETY: no handler is installed. The kernel still ends this program for a fault of its own.

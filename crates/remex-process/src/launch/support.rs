@@ -1,4 +1,4 @@
-//! What this host lets the server confine processes by.
+//! Finds out how the server can confine processes on this host.
 
 use std::{io, os::fd::AsFd as _, ptr, sync::Arc};
 
@@ -12,16 +12,16 @@ use crate::{
     launch::{
         clone::{self, ChildSetup, Terminal},
         init::SpareInits,
-        prepared::{Means, PreparedJail},
+        prepared::{JailResources, PreparedJail},
         resources::ChildResources,
     },
-    request::jail::{is_possible_alone, landlock_version},
+    request::jail::{is_landlock_only_possible, landlock_version},
 };
 
-/// What confines processes with a policy.
+/// The mechanism that confines processes with a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wall {
-    /// Namespaces and mounts; every policy can be enforced. Landlock is a second wall if the kernel has it.
+pub enum JailMechanism {
+    /// Namespaces and mounts; every policy can be enforced. Landlock is a second layer if the kernel has it.
     Namespaces,
     /// Landlock and a filter of system calls alone; only some policies can be enforced.
     Landlock,
@@ -30,8 +30,8 @@ pub enum Wall {
 /// What this host can enforce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JailSupport {
-    /// What confines processes; `None` means that processes with a policy are refused.
-    pub wall: Option<Wall>,
+    /// What confines processes; `None` resources that processes with a policy are refused.
+    pub mechanism: Option<JailMechanism>,
     /// The version of Landlock, if there is any.
     pub landlock: Option<u32>,
     /// Why there are no namespaces, if so.
@@ -39,16 +39,18 @@ pub struct JailSupport {
 }
 
 impl JailSupport {
-    /// Finds out by building a jail and leaving it empty. Blocks for some milliseconds.
+    /// Probes the host by building an empty jail. Blocks for some milliseconds.
     #[must_use]
     pub fn probe() -> Self {
         let obstacle = probe_jail().err();
-        let wall = match &obstacle {
-            None => Some(Wall::Namespaces),
-            Some(error) if error.forbids_namespaces() && is_possible_alone() => Some(Wall::Landlock),
+        let mechanism = match &obstacle {
+            None => Some(JailMechanism::Namespaces),
+            Some(error) if error.forbids_namespaces() && is_landlock_only_possible() => {
+                Some(JailMechanism::Landlock)
+            }
             Some(_) => None,
         };
-        Self { wall, landlock: landlock_version(), obstacle }
+        Self { mechanism, landlock: landlock_version(), obstacle }
     }
 }
 
@@ -67,8 +69,8 @@ fn probe_jail() -> Result<(), JailError> {
     let jail = Jail::new(Arc::new(Policy::open(Network::Restricted)), Arc::new([]));
     let (tag, attempt) = (Tags::new().tag(0, 0), Attempt::default());
     let spares = SpareInits::default();
-    let means = Means { resources: &mut resources, spares: &spares, tag, attempt: &attempt };
-    let prepared = PreparedJail::in_namespaces(&jail, means)?;
+    let for_jail = JailResources { resources: &mut resources, spares: &spares, tag, attempt: &attempt };
+    let prepared = PreparedJail::in_namespaces(&jail, for_jail)?;
     let ChildResources { stack, between, slots } = &mut resources;
     let filled = slots.fill([null.as_fd(); 3]).map_err(|errno| failed(errno.into()))?;
     let nothing = [ptr::null()];
@@ -85,14 +87,14 @@ fn probe_jail() -> Result<(), JailError> {
         limits: &[],
         cgroup: None,
         parent_death: None,
-        entrance: prepared.entrance(between),
-        walls: Some(prepared.walls()),
+        entry: prepared.entry(between),
+        restrictions: Some(prepared.restrictions()),
         user: None,
     };
     let _creation = Creation::begin();
     match clone::start(stack, &mut setup, &attempt.progress.command) {
         Ok(_) => Ok(()),
-        // It got as far as executing its program, of which there is none.
+        // Everything succeeded up to the execution of the program, which does not exist.
         Err(failure) if failure.stage == Stage::Exec => Ok(()),
         Err(failure) => {
             let unknown = JailError::Step { step: Step::Enter, path: None, errno: failure.errno };

@@ -1,8 +1,8 @@
 //! A process that kills everything a server has started when the server itself is killed.
 //!
-//! It is a fork of the server that waits for the end of a pipe whose other end only the server holds: SIGKILL, an abort,
-//! the OOM killer and a plain exit all close it. Then it kills every process with a tag of the server. The fork happens
-//! in a program with threads, so the child allocates nothing, takes no lock and cannot panic.
+//! It is a fork of the server that waits for the end of a pipe whose other end only the server holds: SIGKILL, an
+//! abort, the OOM killer and a plain exit all close it. Then it kills every process with a tag of the server. The fork
+//! happens in a program with threads, so the child allocates nothing, takes no lock and cannot panic.
 #![allow(unsafe_code)]
 
 use std::{
@@ -34,7 +34,8 @@ use crate::{
 
 /// The delay between two scans.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The maximum number of scans, about a minute; processes left then are stuck in the kernel, or fork faster than we kill.
+/// The maximum number of scans, about a minute; processes left then are stuck in the kernel or fork faster than they
+/// are killed.
 const MAX_SCANS: usize = 6_000;
 /// From this scan on, processes are stopped first: a stopped process cannot fork.
 const STOP_FROM: usize = 3;
@@ -100,7 +101,7 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         let Some(pidfd) = self.pidfd.take() else { return };
-        // Before the pipe is closed, so that it never starts killing.
+        // Killed before the pipe is closed, so that it never starts killing.
         if let Err(error) = sys::pidfd_signal(pidfd.as_fd(), Signal::KILL) {
             return tracing::warn!(%error, "cannot kill the watchdog");
         }
@@ -125,14 +126,14 @@ extern "C" fn watch(context: *mut c_void) -> c_int {
         if number >= STOP_FROM {
             signal_all(*server, Signal::STOP);
         }
-        let look = signal_all(*server, Signal::KILL);
+        let sweep = signal_all(*server, Signal::KILL);
         // One scan can miss a process that is being forked while its parent ends.
-        empty_scans = if look == Sweep::Empty { empty_scans + 1 } else { 0 };
+        empty_scans = if sweep == Sweep::Empty { empty_scans + 1 } else { 0 };
         if empty_scans == 2 {
             break;
         }
-        let is_breeding = look == Sweep::Found && (STOP_FROM..PAUSE_FROM).contains(&number);
-        if look != Sweep::Empty && !is_breeding {
+        let is_forking = sweep == Sweep::Found && (STOP_FROM..PAUSE_FROM).contains(&number);
+        if sweep != Sweep::Empty && !is_forking {
             pause();
         }
     }
@@ -204,17 +205,17 @@ fn signal_all(server: Tag, signal: Signal) -> Sweep {
     let Ok(directory) = rustix::fs::open(c"/proc", flags, Mode::empty()) else { return Sweep::Failed };
     let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
     let mut entries = RawDir::new(&directory, &mut buffer);
-    let mut look = Sweep::Empty;
+    let mut sweep = Sweep::Empty;
     while let Some(entry) = entries.next() {
         let Ok(entry) = entry else { return Sweep::Failed };
         // `Pid` excludes init, and we have no tag of the server.
         if let Some(pid) =
             entry.file_name().to_str().ok().and_then(|name| name.parse().ok()).and_then(Pid::new)
         {
-            look = look.and(signal_one(pid, server, signal));
+            sweep = sweep.and(signal_one(pid, server, signal));
         }
     }
-    look
+    sweep
 }
 
 /// Sends a signal to one process if it is alive and has a tag of the server.
@@ -261,12 +262,12 @@ mod tests {
     const MOST: usize = 1 << 20;
 
     #[test]
-    fn a_look_without_a_free_descriptor_is_not_taken_for_an_empty_one() {
+    fn a_scan_without_a_free_descriptor_is_not_reported_as_empty() {
         let server = Tags::new().tag(0, 0);
-        let looks = || {
+        let scans = || {
             let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
             // From now on this thread takes no descriptors from other tests.
-            sys::own_descriptors(null.as_fd()).unwrap();
+            sys::unshare_descriptors(null.as_fd()).unwrap();
             let before = signal_all(server, Signal::KILL);
             let taken: Vec<_> = std::iter::from_fn(|| rustix::io::dup(&null).ok()).take(MOST).collect();
             if taken.len() == MOST {
@@ -275,16 +276,16 @@ mod tests {
             }
             (before, signal_all(server, Signal::KILL))
         };
-        let looks = thread::scope(|scope| scope.spawn(looks).join().unwrap());
-        assert_eq!(looks, (Sweep::Empty, Sweep::Failed));
+        let scans = thread::scope(|scope| scope.spawn(scans).join().unwrap());
+        assert_eq!(scans, (Sweep::Empty, Sweep::Failed));
     }
 
     #[test]
-    fn a_watchdog_that_cannot_be_made_is_an_error() {
+    fn failing_to_create_a_watchdog_is_an_error() {
         let start = || {
             let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
             // From now on this thread takes no descriptors from other tests.
-            sys::own_descriptors(null.as_fd()).unwrap();
+            sys::unshare_descriptors(null.as_fd()).unwrap();
             let mut taken: Vec<_> = std::iter::from_fn(|| rustix::io::dup(&null).ok()).take(MOST).collect();
             if taken.len() == MOST {
                 // The host has no limit to reach.

@@ -1,4 +1,4 @@
-//! Signals that come before the program can handle them: remembered, and delivered again.
+//! Defers signals that arrive before the program has installed its handlers, and replays them afterwards.
 #![allow(unsafe_code)]
 
 use std::{
@@ -7,31 +7,32 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Those that came, as bits.
-static NOTED: AtomicU64 = AtomicU64::new(0);
+/// The signals that have arrived, as bits.
+static DEFERRED: AtomicU64 = AtomicU64::new(0);
 
-extern "C" fn note(signal: libc::c_int) {
-    NOTED.fetch_or(1 << signal, Ordering::Relaxed);
+extern "C" fn defer(signal: libc::c_int) {
+    DEFERRED.fetch_or(1 << signal, Ordering::Relaxed);
 }
 
-/// Those that ask for a replacement or a reload. They must not end a program that replaces another before it handles them.
+/// The signals that request a replacement or a reload. They must not end a program that has just replaced another one
+/// and does not handle them yet.
 const PENDING: [libc::c_int; 2] = [libc::SIGUSR2, libc::SIGHUP];
 
-/// Remembers these signals from now on, even if the program that this one replaces has blocked them.
+/// Defers these signals from now on, even if the program that this one replaces has blocked them.
 ///
-/// [`deliver_noted`] delivers them once the real handlers are installed.
-pub fn note_signals(signals: &[i32]) {
+/// [`replay_deferred_signals`] delivers them once the real handlers are installed.
+pub fn defer_signals(signals: &[i32]) {
     for &signal in signals {
         // SAFETY: the handler only changes an atomic number, which is allowed at any moment.
-        unsafe { libc::signal(signal, note as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+        unsafe { libc::signal(signal, defer as extern "C" fn(libc::c_int) as libc::sighandler_t) };
     }
     unblock();
 }
 
-/// Delivers what [`note_signals`] has remembered to the handlers that are installed now.
-pub fn deliver_noted() {
-    let noted = NOTED.swap(0, Ordering::Relaxed);
-    for signal in (1..64).filter(|signal| noted & (1 << signal) != 0) {
+/// Raises the signals that [`defer_signals`] has deferred, for the handlers that are installed now.
+pub fn replay_deferred_signals() {
+    let deferred = DEFERRED.swap(0, Ordering::Relaxed);
+    for signal in (1..64).filter(|signal| deferred & (1 << signal) != 0) {
         // SAFETY: a signal to this process itself; its handler is installed.
         unsafe { libc::raise(signal) };
     }

@@ -1,4 +1,4 @@
-//! Replaces this program by another one that goes on with its descriptors.
+//! Replaces this program with another one, which inherits its descriptors.
 #![allow(unsafe_code)]
 
 use std::{
@@ -18,10 +18,10 @@ use crate::{base::sys, own::early_signals};
 
 /// Executes `command` in place of this program, which passes on `kept` under the same numbers.
 ///
-/// Descriptors keep their numbers because threads of this program use theirs until the very end. SIGUSR2 and SIGHUP stay
-/// pending until the new program calls [`note_signals`](crate::note_signals). Returns only if it fails; then nothing has
-/// changed.
-pub fn exec_command_keeping(mut command: Command, kept: &[BorrowedFd<'_>]) -> io::Error {
+/// Descriptors keep their numbers because threads of this program use theirs until the very end. SIGUSR2 and SIGHUP
+/// stay pending until the new program calls [`defer_signals`](crate::defer_signals). Returns only if it fails; then
+/// nothing has changed.
+pub fn exec_command_with_fds(mut command: Command, kept: &[BorrowedFd<'_>]) -> io::Error {
     inheriting(kept, || {
         early_signals::block();
         let failed = command.exec();
@@ -33,8 +33,8 @@ pub fn exec_command_keeping(mut command: Command, kept: &[BorrowedFd<'_>]) -> io
 /// Executes `program` in place of this one, which passes on `kept` under the same numbers, and its children.
 ///
 /// The first argument is the name of the program. All signals are blocked until the new program calls
-/// [`take_signals`], so that none is lost. Returns only if it fails; then nothing has changed.
-pub fn exec_keeping(program: OsString, args: Vec<OsString>, kept: &[BorrowedFd<'_>]) -> io::Error {
+/// [`unblock_signals_after_exec`], so that none is lost. Returns only if it fails; then nothing has changed.
+pub fn exec_with_fds(program: OsString, args: Vec<OsString>, kept: &[BorrowedFd<'_>]) -> io::Error {
     let plain = |text: OsString| CString::new(text.into_vec());
     let (program, args) = match (plain(program), args.into_iter().map(plain).collect::<Result<Vec<_>, _>>()) {
         (Ok(program), Ok(args)) => (program, args),
@@ -58,16 +58,16 @@ fn inheriting(kept: &[BorrowedFd<'_>], exec: impl FnOnce() -> io::Error) -> io::
         Ok(()) => exec(),
         Err(error) => error.into(),
     };
-    // One that cannot be changed was not changed before.
+    // A descriptor whose flag cannot be restored was not changed before either.
     let _ = set(FdFlags::CLOEXEC);
     failed
 }
 
-/// Takes a descriptor that [`exec_keeping`] or [`exec_command_keeping`] has passed on.
+/// Takes ownership of a descriptor that [`exec_with_fds`] or [`exec_command_with_fds`] has passed on.
 ///
 /// # Errors
 /// If it is not open, or was taken already.
-pub fn take_kept(number: RawFd) -> io::Result<OwnedFd> {
+pub fn take_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: it is only borrowed to ask whether it is open.
     let fd = unsafe { BorrowedFd::borrow_raw(number.max(0)) };
     if number <= 2 || fcntl_getfd(fd)?.contains(FdFlags::CLOEXEC) {
@@ -81,7 +81,7 @@ pub fn take_kept(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Lets signals in that [`exec_keeping`] has blocked, once their handlers are installed.
-pub fn take_signals() {
+/// Unblocks the signals that [`exec_with_fds`] has blocked. Call it once their handlers are installed.
+pub fn unblock_signals_after_exec() {
     sys::unblock_signals();
 }

@@ -1,8 +1,8 @@
 //! Cgroups of version 2 that bound memory and processes of a child together with its descendants.
 //!
 //! The server owns one cgroup, its root. It lives in a leaf of that root, because the kernel allows no processes beside
-//! children with controllers, and every child with such limits gets a leaf of its own, which is removed once it is empty.
-//! A cgroup is only used if it was delegated to the server or named by its administrator. Start at [`Cgroups`].
+//! children with controllers, and every child with such limits gets a leaf of its own, which is removed once it is
+//! empty. A cgroup is only used if it was delegated to the server or named by its administrator. Start at [`Cgroups`].
 
 mod delegation;
 
@@ -30,7 +30,7 @@ const SERVER_LEAF: &str = "remex-server";
 /// What the names of the leaves of children begin with.
 const CHILD_LEAF: &str = "remex-child-";
 
-/// The kernel refuses a higher limit on processes, and has no more of them.
+/// The highest limit on processes that the kernel accepts, and the most processes that it can have.
 const MAX_PROCESSES: u64 = 4 << 20;
 
 /// The file system type of cgroups of version 2.
@@ -44,7 +44,7 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 pub struct Cgroups {
     root: PathBuf,
     controllers: Controllers,
-    /// Locked, so that no other server removes leaves that this one has just created.
+    /// Holds the lock that keeps other servers from removing leaves that this one has just created.
     _lock: OwnedFd,
     next: AtomicU64,
     /// Leaves to remove once they are empty. A mutex, because spawner threads and tasks add to it; held briefly.
@@ -78,7 +78,7 @@ pub struct Cgroup {
 /// Why no cgroup can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// The host has no file system for cgroups of version 2, or not at a place that we see.
+    /// The host has no file system for cgroups of version 2, or none that this program can see.
     #[error("no cgroup file system of version 2 is mounted")]
     NotMounted,
     /// The cgroup of the server is managed by another program.
@@ -283,7 +283,7 @@ impl Cgroup {
         oom_kills(&events)
     }
 
-    /// Kills every process in the cgroup, whatever they do meanwhile.
+    /// Kills every process in the cgroup, including those that fork meanwhile.
     ///
     /// # Errors
     /// If the kernel is older than 5.14.
@@ -292,7 +292,7 @@ impl Cgroup {
     }
 
     /// Opens the file through which a process enters by writing `0`.
-    pub(crate) fn entrance(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn entry_file(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::CLOEXEC.bits().cast_signed();
         let file = OpenOptions::new().write(true).custom_flags(flags).open(self.path.join("cgroup.procs"))?;
         Ok(above_stdio(file.into())?)
@@ -301,7 +301,8 @@ impl Cgroup {
     fn apply(&self, limits: CgroupLimits) -> io::Result<()> {
         if let Some(bytes) = limits.memory_bytes {
             fs::write(self.path.join("memory.max"), bytes.to_string())?;
-            // Without swap, the limit is what the child can use at all; as a group, it never continues with parts missing.
+            // Without swap, the limit is what the child can use at all; as a group, it never continues with parts
+            // missing.
             for (name, value) in [("memory.swap.max", "0"), ("memory.oom.group", "1")] {
                 let file = self.path.join(name);
                 if file.exists() {

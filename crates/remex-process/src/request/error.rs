@@ -184,7 +184,7 @@ impl StartError {
             (Stage::Exec, libc::EACCES | libc::EPERM | libc::ENOEXEC | libc::ELOOP | libc::ETXTBSY) => {
                 NotExecutable
             }
-            // At the execution for another user, who has too many.
+            // For another user, the limit on processes is checked at the `exec`.
             (Stage::Fork | Stage::User | Stage::Exec, libc::EAGAIN) => TooManyProcesses,
             // A terminal beyond the limit of the host is `ENOSPC`.
             (Stage::Descriptors | Stage::Fork, libc::EMFILE | libc::ENFILE | libc::ENOSPC) => {
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sentence_says_what_failed_why_and_what_to_do() {
+    fn the_message_says_what_failed_why_and_what_to_do() {
         let mut error = StartError {
             stage: Stage::Exec,
             errno: libc::ENOENT,

@@ -2,41 +2,41 @@
 //! system calls.
 //!
 //! Each confined process has a jail of its own. The first process of the jail is a tiny program of ours
-//! (`jail/first.rs`, `jail/image.rs`), which holds the namespaces; its end is the end of every process in the jail. The
-//! command enters them and gives itself a file system (`jail/build.rs`) by a list of mounts (`jail/plan.rs`). Here is
-//! everything that needs no other process; `init.rs` starts the first one. Start at [`Jail`].
+//! (`jail/init_setup.rs`, `jail/image.rs`), which holds the namespaces; its end is the end of every process in the
+//! jail. The command enters them and gives itself a file system (`jail/build.rs`) by a list of mounts (`jail/plan.rs`).
+//! Here is everything that needs no other process; `init.rs` starts the first one. Start at [`Jail`].
 
-mod alone;
 mod build;
 mod error;
 mod filter;
-mod first;
 mod git;
 mod hidden;
 mod image;
+mod init_setup;
 mod landlock;
+mod landlock_only;
 mod placeholder;
-#[cfg(feature = "serde")]
-mod plain;
 mod plan;
 mod search;
+#[cfg(feature = "serde")]
+mod serde_with;
 
 use std::{ffi::CStr, path::PathBuf, sync::Arc};
 
 use remex_sandbox::{Network, Policy};
 
-pub(crate) use alone::{Alone, is_possible as is_possible_alone};
 pub(crate) use build::{Failed, build, drop_privileges, install};
 pub use error::{JailError, Step};
 pub(crate) use filter::{Filter, Strictness};
-pub(crate) use first::{FirstSetup, become_first, identity};
 pub(crate) use image::JANITOR;
+pub(crate) use init_setup::{InitSetup, become_init, identity};
 pub(crate) use landlock::{Ruleset, restrict, version as landlock_version};
+pub(crate) use landlock_only::{LandlockOnly, is_possible as is_landlock_only_possible};
 pub(crate) use placeholder::Placeholder;
 pub(crate) use plan::{Mount, Plan};
 
-/// The port on the loopback device of a jail where its processes find the proxy of the server. Nobody else listens in a
-/// new network namespace; ports above it are handed out to programs that ask for any.
+/// The port on the loopback device of a jail where its processes reach the proxy of the server. It is free in a new
+/// network namespace, and below the ports that the kernel assigns to programs that ask for any port.
 pub const PROXY_PORT: u16 = 28_282;
 
 /// How a process is confined.
@@ -50,9 +50,9 @@ pub struct Jail {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 enum Confinement {
     Policy {
-        #[cfg_attr(feature = "serde", serde(with = "plain::policy"))]
+        #[cfg_attr(feature = "serde", serde(with = "serde_with::policy"))]
         policy: Arc<Policy>,
-        #[cfg_attr(feature = "serde", serde(with = "plain::hidden"))]
+        #[cfg_attr(feature = "serde", serde(with = "serde_with::hidden"))]
         hidden: Arc<[PathBuf]>,
     },
     Pids,
@@ -65,7 +65,7 @@ impl Jail {
         Self { confinement: Confinement::Policy { policy, hidden } }
     }
 
-    /// Gives a process a pid namespace of its own and nothing else, so that killing it leaves no process behind.
+    /// Gives a process its own pid namespace and confines nothing else, so that killing it leaves no process behind.
     #[must_use]
     pub fn pids_only() -> Self {
         Self { confinement: Confinement::Pids }
@@ -90,9 +90,9 @@ impl Jail {
         }
     }
 
-    /// Returns what the first process is called. By this name servers recognise who comes from a jail with a policy, and
-    /// refuse it (`PeerProcess` of `remex-rpc`).
-    pub(crate) fn first_process(&self) -> &'static CStr {
+    /// Returns the name of the first process. By this name servers recognise and refuse peers from a jail with a policy
+    /// (`PeerProcess` of `remex-rpc`).
+    pub(crate) fn init_name(&self) -> &'static CStr {
         match &self.confinement {
             Confinement::Policy { .. } => c"remex-init",
             Confinement::Pids => c"remex-pids",
@@ -104,7 +104,7 @@ impl Jail {
         Filter::new(self.strictness())
     }
 
-    /// Returns the second wall around the files, if this kernel has one and files are confined.
+    /// Returns the Landlock rules behind the mounts, if the kernel supports them and files are confined.
     pub(crate) fn ruleset(&self) -> Option<Ruleset> {
         match &self.confinement {
             Confinement::Policy { policy, .. } => Ruleset::behind_mounts(policy),
@@ -112,10 +112,10 @@ impl Jail {
         }
     }
 
-    /// Plans the confinement without namespaces, which failed for a reason; may block.
-    pub(crate) fn alone(&self, namespaces: JailError) -> Result<Alone, JailError> {
+    /// Plans the confinement by Landlock only, because creating namespaces failed with this error; may block.
+    pub(crate) fn landlock_only(&self, namespaces: JailError) -> Result<LandlockOnly, JailError> {
         match &self.confinement {
-            Confinement::Policy { policy, hidden } => Alone::new(policy, hidden, namespaces),
+            Confinement::Policy { policy, hidden } => LandlockOnly::new(policy, hidden, namespaces),
             Confinement::Pids => Err(namespaces),
         }
     }

@@ -1,7 +1,6 @@
-//! A start as plain data, for its way to the process that performs it.
+//! A start in serializable form, to be sent to the process that performs it.
 //!
-//! Everything travels except the cgroups of the sender, which belong to it: the receiver names its own. Start at
-//! [`StartSpec`].
+//! It contains everything except the cgroups of the sender; the receiver uses its own. Start at [`StartSpec`].
 
 use std::sync::Arc;
 
@@ -12,8 +11,9 @@ use crate::{CgroupLimits, Cgroups, Jail, OwnCgroup, Rlimits, Signal, Start, Stdi
 
 /// A [`Start`] without anything that belongs to one process.
 ///
-/// The format has no version: sender and receiver are the same program. What a start leaves to the process that performs
-/// it is that of the receiver: the user if none is named, limits that are not set, umask, and the directory that relative paths start from.
+/// The format has no version: sender and receiver are the same program. What a start leaves to the process that
+/// performs it is that of the receiver: the user if none is named, limits that are not set, umask, and the directory
+/// that relative paths start from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartSpec {
     program: OsBytes<'static>,
@@ -34,7 +34,7 @@ pub struct StartSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the limits of the process on memory or processes need a cgroup, and there is none to create it in")]
 pub struct NoCgroups {
-    /// What the cgroup was to bound.
+    /// The limits that need the cgroup.
     pub limits: CgroupLimits,
 }
 

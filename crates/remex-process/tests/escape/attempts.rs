@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use remex_process::{JailSupport, Wall};
+use remex_process::{JailMechanism, JailSupport};
 
 pub(crate) type Attempts = Vec<(String, io::Result<()>)>;
 
@@ -37,16 +37,16 @@ fn append(path: impl AsRef<Path>) -> io::Result<()> {
 }
 
 /// In `base`, everything but `hidden` can be read; in a jail of namespaces, `w` is writable except for `.git`.
-pub(crate) fn files(base: &Path, wall: Wall) -> Attempts {
+pub(crate) fn files(base: &Path, mechanism: JailMechanism) -> Attempts {
     let (w, out) = (base.join("w"), base.join("out"));
     let file = out.join("file");
     fs::read(&file).expect("what is outside can be read");
     fs::read_dir("/").expect("directories can be listed");
     let mut places =
         vec![("outside", out.clone(), file.clone()), ("protected", w.join(".git"), w.join(".git/config"))];
-    match wall {
-        Wall::Namespaces => fs::write(w.join("mine"), "mine").expect("the workspace can be written"),
-        Wall::Landlock => places.push(("in the workspace", w.clone(), w.join("mine"))),
+    match mechanism {
+        JailMechanism::Namespaces => fs::write(w.join("mine"), "mine").expect("the workspace can be written"),
+        JailMechanism::Landlock => places.push(("in the workspace", w.clone(), w.join("mine"))),
     }
     let has_landlock = JailSupport::probe().landlock.is_some();
     let mut attempts: Attempts = Vec::new();
@@ -56,9 +56,9 @@ pub(crate) fn files(base: &Path, wall: Wall) -> Attempts {
         add("create", fs::write(directory.join("new"), ""));
         add("make a directory", fs::create_dir(directory.join("new")));
         add("make a link", symlink("x", directory.join("new")));
-        // A process outside reads it, or this would fail for another reason. Read-only mounts do not stop it, and rights
-        // by Landlock add up, so a named pipe in a protected directory of a writable one can be written to.
-        if place != "protected" && has_landlock || wall == Wall::Landlock {
+        // A process outside reads it, or this would fail for another reason. Read-only mounts do not stop it, and
+        // rights by Landlock add up, so a named pipe in a protected directory of a writable one can be written to.
+        if place != "protected" && has_landlock || mechanism == JailMechanism::Landlock {
             let mut pipe = OpenOptions::new();
             pipe.write(true).custom_flags(libc::O_NONBLOCK);
             add("write to a named pipe", pipe.open(directory.join("fifo")).map(drop));
@@ -139,7 +139,7 @@ pub(crate) fn files(base: &Path, wall: Wall) -> Attempts {
     let refused = || io::Error::other("it is a pipe");
     add("hold a device of the host", if is_device { Ok(()) } else { Err(refused()) });
     add("see what is hidden", fs::read(base.join("hidden/secret")).map(drop));
-    if wall == Wall::Namespaces {
+    if mechanism == JailMechanism::Namespaces {
         add("list what is hidden", fs::read_dir(base.join("hidden")).map(drop));
     }
     add("replace what is hidden", fs::rename(base.join("hidden"), base.join("seen")));
@@ -156,7 +156,7 @@ pub(crate) fn kernel() -> Attempts {
         attempts.push((format!("read {path}"), read));
     }
     if rustix::process::geteuid().is_root() {
-        // Names can be seen where Landlock is the only wall.
+        // Names can be seen where Landlock is the only mechanism.
         attempts.push(("read in /sys/firmware".to_owned(), read_something(Path::new("/sys/firmware"))));
     }
     let mut call = |name: &str, number: c_long, arguments: [*const c_void; 5]| {
@@ -315,7 +315,7 @@ pub(crate) fn small_pids() -> Attempts {
     attempts
 }
 
-pub(crate) fn processes(server: &str, wall: Wall) -> Attempts {
+pub(crate) fn processes(server: &str, mechanism: JailMechanism) -> Attempts {
     let mut attempts: Attempts = Vec::new();
     let mut add = |what: &str, result: io::Result<()>| attempts.push((what.to_owned(), result));
     let open: Vec<_> =
@@ -326,7 +326,7 @@ pub(crate) fn processes(server: &str, wall: Wall) -> Attempts {
     // SAFETY: no memory is involved, or it is local.
     unsafe {
         add("signal the server", check(libc::kill(server, 0).into()));
-        if wall == Wall::Namespaces {
+        if mechanism == JailMechanism::Namespaces {
             // Only processes of the jail are reached, and there is none but this and the first.
             add("signal everything", check(libc::kill(-1, libc::SIGKILL).into()));
         }
@@ -364,13 +364,13 @@ pub(crate) fn processes(server: &str, wall: Wall) -> Attempts {
             check(libc::syscall(libc::SYS_pidfd_getfd, pidfd, 0, 0)),
         );
         add("enter by pidfd", check(libc::setns(pidfd as i32, libc::CLONE_NEWNS).into()));
-        match wall {
-            Wall::Namespaces => {
+        match mechanism {
+            JailMechanism::Namespaces => {
                 // Ignored without an error: it would take the jail down, and this with it.
                 libc::kill(1, libc::SIGKILL);
                 libc::kill(1, libc::SIGTERM);
             }
-            Wall::Landlock => {
+            JailMechanism::Landlock => {
                 add("signal the first process", check(libc::kill(1, 0).into()));
                 let shared = libc::shmget(libc::IPC_PRIVATE, 4096, libc::IPC_CREAT | 0o600);
                 add("share memory", check(shared.into()));
@@ -392,7 +392,7 @@ pub(crate) fn processes(server: &str, wall: Wall) -> Attempts {
         // Names and attributes are all that there is to see without a `/proc` of its own.
         let seen =
             if name == "task" { fs::read_dir(&path).map(drop) } else { fs::File::open(&path).map(drop) };
-        if name != "task" || wall == Wall::Namespaces {
+        if name != "task" || mechanism == JailMechanism::Namespaces {
             add(&format!("see `{name}` of the server"), seen);
         }
     }
@@ -403,7 +403,7 @@ pub(crate) fn processes(server: &str, wall: Wall) -> Attempts {
     attempts
 }
 
-pub(crate) fn network(base: &Path, port: &str, wall: Wall) -> Attempts {
+pub(crate) fn network(base: &Path, port: &str, mechanism: JailMechanism) -> Attempts {
     let mut attempts: Attempts = Vec::new();
     let mut add = |what: &str, result: io::Result<()>| attempts.push((what.to_owned(), result));
     let brief = Duration::from_secs(5);
@@ -418,9 +418,9 @@ pub(crate) fn network(base: &Path, port: &str, wall: Wall) -> Attempts {
     add("resolve a name", std::net::ToSocketAddrs::to_socket_addrs(&("example.com", 80)).map(drop));
     add("connect to a unix socket", UnixStream::connect(base.join("socket")).map(drop));
     add("connect to an abstract unix socket", connect_abstract(base));
-    let allowed: &[i32] = match wall {
-        Wall::Namespaces => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
-        Wall::Landlock => &[],
+    let allowed: &[i32] = match mechanism {
+        JailMechanism::Namespaces => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        JailMechanism::Landlock => &[],
     };
     for family in (0..64).filter(|family| !allowed.contains(family)) {
         for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_SEQPACKET] {
@@ -448,9 +448,9 @@ pub(crate) fn network(base: &Path, port: &str, wall: Wall) -> Attempts {
         add(&format!("a pair that can be connected elsewhere {kind}"), check(made.into()));
     }
     let own = TcpListener::bind("127.0.0.1:0");
-    match wall {
-        Wall::Namespaces => drop(TcpStream::connect(own.unwrap().local_addr().unwrap()).unwrap()),
-        Wall::Landlock => {
+    match mechanism {
+        JailMechanism::Namespaces => drop(TcpStream::connect(own.unwrap().local_addr().unwrap()).unwrap()),
+        JailMechanism::Landlock => {
             add("listen", own.map(drop));
             // Here it is a name on the host.
             add("give a pair an abstract name", bind_pair());
@@ -476,7 +476,7 @@ pub(crate) fn connect_abstract(base: &Path) -> io::Result<()> {
     UnixStream::connect_addr(&address).map(drop)
 }
 
-pub(crate) fn identity(wall: Wall) -> Attempts {
+pub(crate) fn identity(mechanism: JailMechanism) -> Attempts {
     let mut attempts: Attempts = Vec::new();
     let mut add = |what: &str, result: io::Result<()>| attempts.push((what.to_owned(), result));
     let none = || io::Error::other("none");
@@ -498,7 +498,7 @@ pub(crate) fn identity(wall: Wall) -> Attempts {
     for (name, operation) in [("ambient", libc::PR_CAP_AMBIENT), ("bounding", libc::PR_CAPBSET_READ)] {
         let has_any = (0..41).any(|capability| is_set(operation, capability));
         // An ordinary user without namespaces cannot drop what it could not have anyway.
-        if wall == Wall::Namespaces || name == "ambient" {
+        if mechanism == JailMechanism::Namespaces || name == "ambient" {
             add(&format!("have a capability in the {name} set"), if has_any { Ok(()) } else { Err(none()) });
         }
     }
@@ -526,7 +526,7 @@ pub(crate) fn identity(wall: Wall) -> Attempts {
     // Without mounts of its own, only `no_new_privs` keeps a process from it.
     let output = output.unwrap();
     let programs = String::from_utf8_lossy(&output.stdout);
-    for program in programs.lines().filter(|_| wall == Wall::Namespaces) {
+    for program in programs.lines().filter(|_| mechanism == JailMechanism::Namespaces) {
         let flags = rustix::fs::statvfs(program).unwrap().f_flag;
         let is_harmless = flags.contains(rustix::fs::StatVfsMountFlags::NOSUID);
         add(

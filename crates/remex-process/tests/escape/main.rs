@@ -27,7 +27,7 @@ use std::{
 
 use attempts::{connect_abstract, files, foreign_call, identity, kernel, network, pids, processes};
 use inmate::{confined, orders, report, reports};
-use remex_process::{Jail, JailSupport, Start, Wall};
+use remex_process::{Jail, JailMechanism, JailSupport, Start};
 use remex_proto::sandbox::{Access, Entry, EntryPath};
 use remex_sandbox::{Network, Policy, Preset, Request, SystemHost, resolve, testing::context};
 use tempfile::TempDir;
@@ -39,16 +39,17 @@ fn inside() {
     let mut words = orders.split(' ');
     let (what, base) = (words.next().unwrap(), Path::new(words.next().unwrap()));
     let server = words.next().unwrap();
-    let wall = if words.next() == Some("landlock") { Wall::Landlock } else { Wall::Namespaces };
+    let mechanism =
+        if words.next() == Some("landlock") { JailMechanism::Landlock } else { JailMechanism::Namespaces };
     let attempts = match what {
-        "files" => files(base, wall),
+        "files" => files(base, mechanism),
         "kernel" => kernel(),
         "pids" => pids(),
         #[cfg(target_arch = "x86_64")]
         "small-pids" => attempts::small_pids(),
-        "processes" => processes(server, wall),
-        "network" => network(base, words.next().unwrap(), wall),
-        "identity" => identity(wall),
+        "processes" => processes(server, mechanism),
+        "network" => network(base, words.next().unwrap(), mechanism),
+        "identity" => identity(mechanism),
         "abstract" => vec![("connect to an abstract unix socket".to_owned(), connect_abstract(base))],
         "foreign" => foreign_call(),
         other => panic!("`{other}` is no attempt"),
@@ -96,9 +97,9 @@ impl Yard {
     }
 
     fn policy(&self) -> Policy {
-        let preset = match wall() {
-            Wall::Namespaces => Preset::WorkspaceWrite,
-            Wall::Landlock => Preset::ReadOnly,
+        let preset = match mechanism() {
+            JailMechanism::Namespaces => Preset::WorkspaceWrite,
+            JailMechanism::Landlock => Preset::ReadOnly,
         };
         inmate::preset(preset, &self.base().join("w"))
     }
@@ -108,17 +109,17 @@ impl Yard {
     }
 
     fn start(&self, what: &str, more: &str) -> Start {
-        let wall = if wall() == Wall::Landlock { "landlock" } else { "namespaces" };
-        let orders = format!("{what} {} {} {wall} {more}", self.base().display(), std::process::id());
+        let mechanism = if mechanism() == JailMechanism::Landlock { "landlock" } else { "namespaces" };
+        let orders = format!("{what} {} {} {mechanism} {more}", self.base().display(), std::process::id());
         confined(self.jail(), "inside", &orders)
     }
 }
 
-/// The variable that says which wall the tests are about.
-const WALL: &str = "REMEX_TEST_WALL";
+/// The variable that says which mechanism the tests are about.
+const MECHANISM: &str = "REMEX_TEST_MECHANISM";
 
-fn wall() -> Wall {
-    if std::env::var_os(WALL).is_some() { Wall::Landlock } else { Wall::Namespaces }
+fn mechanism() -> JailMechanism {
+    if std::env::var_os(MECHANISM).is_some() { JailMechanism::Landlock } else { JailMechanism::Namespaces }
 }
 
 /// Runs attempts in a jail, and fails if one of them succeeds.
@@ -155,8 +156,8 @@ fn shell_without(pattern: &str, workspace: &Path, script: &str) -> Start {
 }
 
 #[tokio::test]
-async fn a_tree_too_deep_to_search_hides_nothing_and_stops_nobody() {
-    if wall() == Wall::Landlock {
+async fn a_tree_too_deep_to_search_hides_nothing_and_prevents_no_start() {
+    if mechanism() == JailMechanism::Landlock {
         // Refused.
         return;
     }
@@ -179,8 +180,8 @@ async fn a_tree_too_deep_to_search_hides_nothing_and_stops_nobody() {
 }
 
 #[tokio::test]
-async fn the_directory_of_what_a_pattern_denies_stays_in_place() {
-    if wall() == Wall::Landlock {
+async fn the_directory_of_a_denied_match_cannot_be_moved() {
+    if mechanism() == JailMechanism::Landlock {
         // Refused.
         return;
     }
@@ -195,7 +196,7 @@ async fn the_directory_of_what_a_pattern_denies_stays_in_place() {
 }
 
 #[tokio::test]
-async fn the_kernel_gives_nothing_away() {
+async fn kernel_secrets_are_hidden() {
     holds(Yard::new().start("kernel", ""), 50).await;
 }
 
@@ -207,8 +208,8 @@ async fn other_processes_are_out_of_reach() {
 }
 
 #[tokio::test]
-async fn with_pids_of_its_own_only_a_process_stays_below_the_first_one() {
-    if wall() == Wall::Landlock {
+async fn with_only_a_pid_namespace_a_process_stays_below_the_first_one() {
+    if mechanism() == JailMechanism::Landlock {
         // Refused.
         return;
     }
@@ -225,7 +226,7 @@ async fn with_pids_of_its_own_only_a_process_stays_below_the_first_one() {
 }
 
 #[tokio::test]
-async fn there_is_no_network_but_the_own() {
+async fn only_its_own_network_is_reachable() {
     let yard = Yard::new();
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let _socket = UnixListener::bind(yard.base().join("socket")).unwrap();
@@ -242,7 +243,7 @@ async fn no_privileges_are_left_or_gained() {
 /// With a network, its namespace is that of the host, and so are the abstract names.
 #[tokio::test]
 async fn with_a_network_abstract_sockets_of_others_are_out_of_reach() {
-    if wall() == Wall::Landlock || !inmate::has_landlock() {
+    if mechanism() == JailMechanism::Landlock || !inmate::has_landlock() {
         // Refused, or reachable.
         return;
     }
@@ -255,12 +256,12 @@ async fn with_a_network_abstract_sockets_of_others_are_out_of_reach() {
 
 /// Namespaces are forbidden by a filter of system calls, as in most containers.
 #[test]
-fn all_this_holds_without_namespaces() {
-    if wall() == Wall::Landlock || orders().is_some() || !inmate::has_landlock() {
+fn the_same_holds_without_namespaces() {
+    if mechanism() == JailMechanism::Landlock || orders().is_some() || !inmate::has_landlock() {
         return;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env(WALL, "landlock");
+    command.env(MECHANISM, "landlock");
     // SAFETY: only system calls, and nothing is allocated.
     unsafe { command.pre_exec(inmate::forbid_namespaces) };
     let output = command.output().unwrap();
@@ -269,8 +270,8 @@ fn all_this_holds_without_namespaces() {
 
 /// Runs a shell confined by Landlock alone, in a test program that cannot create namespaces.
 #[tokio::test]
-async fn without_namespaces_only_what_can_be_enforced_is_started() {
-    if wall() == Wall::Namespaces {
+async fn without_namespaces_only_enforceable_policies_start() {
+    if mechanism() == JailMechanism::Namespaces {
         return;
     }
     let yard = Yard::new();
@@ -309,17 +310,17 @@ async fn without_namespaces_only_what_can_be_enforced_is_started() {
 }
 
 #[test]
-fn the_wall_is_the_expected_one() {
+fn the_jail_mechanism_is_the_expected_one() {
     let support = JailSupport::probe();
-    assert_eq!(support.wall, Some(wall()), "{support:?}");
-    assert_eq!(support.obstacle.is_some(), wall() == Wall::Landlock, "{support:?}");
+    assert_eq!(support.mechanism, Some(mechanism()), "{support:?}");
+    assert_eq!(support.obstacle.is_some(), mechanism() == JailMechanism::Landlock, "{support:?}");
 }
 
 /// Root is a user like any other in a jail, so both must be tried.
 #[test]
-fn all_this_holds_for_an_ordinary_user_too() {
+fn the_same_holds_for_an_unprivileged_user() {
     const NOBODY: u32 = 65534;
-    if !rustix::process::geteuid().is_root() || wall() == Wall::Landlock {
+    if !rustix::process::geteuid().is_root() || mechanism() == JailMechanism::Landlock {
         // So it has been tried already.
         return;
     }
@@ -340,7 +341,7 @@ fn all_this_holds_for_an_ordinary_user_too() {
 
 #[cfg(target_arch = "x86_64")]
 #[tokio::test]
-async fn a_call_of_another_architecture_is_fatal() {
+async fn a_system_call_of_another_architecture_is_fatal() {
     let (output, status) = harness::run(Yard::new().start("foreign", "")).await;
     // A kernel without that architecture kills the process as well.
     assert!(status.signal.is_some(), "{output} {status:?}");
@@ -349,7 +350,7 @@ async fn a_call_of_another_architecture_is_fatal() {
 
 #[tokio::test]
 async fn with_a_network_the_sockets_of_the_server_are_hidden() {
-    if wall() == Wall::Landlock {
+    if mechanism() == JailMechanism::Landlock {
         // Refused.
         return;
     }

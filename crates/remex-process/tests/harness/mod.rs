@@ -1,4 +1,4 @@
-//! What the tests of real children share.
+//! Helpers shared by the tests with real children.
 #![allow(dead_code, clippy::unwrap_used, reason = "a part of every test program, which uses a part of it")]
 
 mod skip;
@@ -14,8 +14,8 @@ use std::{
 };
 
 use remex_process::{
-    Child, ChildIo, ExitStatus, Pid, Rlimits, Size, Spawner, Start, Stdin, Stdio, Tag, Tags, read, tree,
-    watch,
+    Child, ChildIo, ExitStatus, Pid, Rlimits, Size, Spawner, Start, Stdin, Stdio, Tag, Tags, read,
+    register_fd, tree,
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -71,12 +71,12 @@ pub(crate) async fn finish(mut child: Child) -> (String, ExitStatus) {
     (String::from_utf8(bytes).unwrap(), within(child.exit.wait()).await)
 }
 
-/// Fails the test when something takes for ever.
+/// Waits for a future, and fails the test if it takes too long.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("takes too long")
 }
 
-/// Waits for what happens behind our back, on a thread of the spawner or in the kernel.
+/// Waits until a condition holds that a thread of the spawner or the kernel brings about.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -110,7 +110,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { fd: watch(fd, Interest::READABLE).unwrap(), seen: Vec::new() }
+        Self { fd: register_fd(fd, Interest::READABLE).unwrap(), seen: Vec::new() }
     }
 
     /// Reads until the text so far contains `needle`, and returns that text.

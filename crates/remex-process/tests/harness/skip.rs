@@ -8,7 +8,7 @@ const REQUIRE_ALL: &str = "REMEX_REQUIRE_ALL";
 /// The needs, separated by commas, of tests that are skipped all the same.
 const MAY_LACK: &str = "REMEX_MAY_LACK";
 
-/// What a test needs and not every machine has.
+/// A requirement of a test that not every machine meets.
 #[allow(dead_code, reason = "each test crate has its own needs")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -16,13 +16,13 @@ pub(crate) enum Need {
     Root,
     /// Other programs.
     Programs,
-    /// File systems of the test's own.
+    /// Mounting file systems.
     Mounts,
-    /// Namespaces of the test's own.
+    /// Creating namespaces.
     Namespaces,
     /// A Landlock with scopes.
     Landlock,
-    /// Counts of what a process has read.
+    /// I/O statistics of a process.
     Counts,
     /// Cgroups of version 2 with the controllers for memory and processes.
     Cgroups,

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_members_of_initialize_tell_the_dialect() {
+    fn the_members_of_initialize_determine_the_dialect() {
         assert_eq!(parse(r#"{"clientName":"x"}"#).dialect(), Dialect::V0);
         assert_eq!(parse(r#"{"clientName":"x","other":1}"#).dialect(), Dialect::V0);
         for member in [
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_sends_is_what_the_server_reads() {
+    fn initialize_round_trips() {
         for text in [
             r#"{"clientName":"x"}"#,
             r#"{"clientName":"x","resumeSessionId":null}"#,
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_the_base_dialect_is_enough() {
+    fn an_answer_of_the_base_dialect_suffices() {
         let reply: Reply = serde_json::from_str(r#"{"sessionId":"s"}"#).unwrap();
         assert_eq!(reply.session_id, "s");
         assert!(!reply.resumed);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_about_itself_in_another_way_counts_as_absent() {
+    fn details_of_a_server_that_do_not_decode_count_as_absent() {
         let members = ["protocolVersion", "server", "capabilities", "limits", "environmentInfo"];
         for member in members {
             for value in ["null", "7", "[[]]", r#"{"name":1e999,"shell":"sh"}"#] {

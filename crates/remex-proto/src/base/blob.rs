@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_to_be_written_are_the_same_before_and_after() {
+    fn encoded_bytes_are_equal_before_and_after_the_wire() {
         let bytes = Encoded::from(&b"hi\n"[..]);
         let text: Encoded = serde_json::from_str("\"aGkK\"").unwrap();
         assert_eq!(bytes, text);
@@ -247,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_survive_the_round_trip(bytes: Vec<u8>) {
+        fn any_bytes_round_trip(bytes: Vec<u8>) {
             let mut out = b"before".to_vec();
             encode_into(&bytes, &mut out);
             prop_assert_eq!(out.len(), 6 + encoded_len(bytes.len()));

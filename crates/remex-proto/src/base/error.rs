@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_survives_the_wire() {
+    fn an_error_round_trips() {
         let error = RpcError::new(ErrorKind::UnknownProcess, "unknown process id p").with_hint("start it");
         let text = serde_json::to_string(&error).unwrap();
         assert_eq!(
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_start_tells_the_text_of_the_system_and_the_program_apart() {
+    fn a_failed_start_separates_the_text_of_the_system_from_the_program() {
         let error = RpcError::new(ErrorKind::BadCwd, "Not a directory (os error 20)");
         let error = error.with_start("make", Some("/etc/hosts".to_owned()));
         let text = serde_json::to_string(&error).unwrap();

@@ -1,9 +1,9 @@
 //! Acknowledgements and backpressure, for clients with the respective capabilities.
 //!
-//! With the capability `acks`, on transports without pings, the server sends a [`Mark`] after every few hundred KiB; the
-//! client answers with an [`Ack`] once it has received everything before the mark. On a WebSocket, ping and pong do the
-//! same. With the capability `consumed`, the client reports what it has consumed of each process ([`Consumed`]), so that
-//! a stalled consumer blocks only its own process. Bodies of HTTP streams work the same way ([`BodyConsumed`]).
+//! With the capability `acks`, on transports without pings, the server sends a [`Mark`] after every few hundred KiB;
+//! the client answers with an [`Ack`] once it has received everything before the mark. On a WebSocket, ping and pong do
+//! the same. With the capability `consumed`, the client reports what it has consumed of each process ([`Consumed`]), so
+//! that a stalled consumer blocks only its own process. Bodies of HTTP streams work the same way ([`BodyConsumed`]).
 
 use serde::{Deserialize, Serialize};
 

@@ -121,7 +121,8 @@ impl<'de> Deserialize<'de> for HostPath {
     }
 }
 
-/// Returns the path with these bytes; `None` if this platform has no such path, as Windows for bytes that are not UTF-8.
+/// Returns the path with these bytes; `None` if this platform has no such path, as Windows for bytes that are not
+/// UTF-8.
 pub fn from_bytes(bytes: &[u8]) -> Option<&Path> {
     native::os_str(bytes).map(Path::new)
 }
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_what_the_escapes_say() {
+    fn escapes_are_decoded_to_bytes() {
         assert_eq!(native("file:///%FF").as_os_str().as_bytes(), b"/\xff");
         assert_eq!(native("file:///é%C3%A9"), Path::new("/éé"));
         assert_eq!(native("file:///100%"), Path::new("/100%"));
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused_with_the_reason() {
+    fn an_invalid_path_is_refused_with_the_reason() {
         for text in ["", "a/b", "./a", "~", "file", "file:a", "%2Fa", ":x"] {
             assert_eq!(refused(text), "invalid URI: relative URL without a base", "{text}");
         }
@@ -370,14 +371,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_path_survives_the_wire(segments in prop::collection::vec("[^/\0]{1,5}|\\PC{1,3}", 0..4)) {
+        fn any_path_round_trips(segments in prop::collection::vec("[^/\0]{1,5}|\\PC{1,3}", 0..4)) {
             let path = resolve(segments.join("/").replace('\0', "_").as_bytes());
             let path = from_bytes(&path).unwrap();
             prop_assert_eq!(native(&HostPath::from(path.to_owned()).to_uri()), path);
         }
 
         #[test]
-        fn any_bytes_survive_the_wire(bytes: Vec<u8>) {
+        fn any_bytes_round_trip(bytes: Vec<u8>) {
             let path = resolve(&bytes.into_iter().filter(|byte| *byte != 0).collect::<Vec<_>>());
             let path = from_bytes(&path).unwrap();
             prop_assert_eq!(native(&HostPath::from(path.to_owned()).to_uri()), path);

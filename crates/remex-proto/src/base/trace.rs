@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Longer states of other tracing systems are not passed on, in bytes.
+/// The longest `tracestate` that is passed on, in bytes.
 const MAX_STATE: usize = 512;
 
 /// The length of a `traceparent` of version 00.
@@ -208,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn every_context_survives_the_wire(trace_id in 1u128.., parent_id in 1u64.., flags: u8) {
+        fn every_context_round_trips(trace_id in 1u128.., parent_id in 1u64.., flags: u8) {
             let trace = TraceContext { trace_id, parent_id, flags, state: None };
             prop_assert_eq!(trace.carrier().context(), Ok(Some(trace)));
         }

@@ -3,7 +3,7 @@
 use schemars::Schema;
 use serde_json::{Value, json};
 
-/// Says in the schema of an enum that its list of words is open: validators accept every word.
+/// Marks the list of words of an enum as open in the schema: validators accept every word.
 pub(crate) fn open_words(schema: &mut Schema) {
     let is_listed = |word: &Value| word.get("const").is_some_and(|word| word != "unknown");
     let words = schema.remove("oneOf").and_then(|words| words.as_array().cloned()).unwrap_or_default();

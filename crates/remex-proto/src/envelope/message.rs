@@ -45,7 +45,8 @@ impl MessageLimits {
     pub const WIRE: Self =
         Self { max_values: 262_144, max_depth: 127, max_id_len: 1024, numbers: NumberRange::Bits64 };
 
-    /// The limits for messages of a server: a client accepts long ones, and any number in members that it does not know.
+    /// The limits for messages of a server: a client accepts long ones, and any number in members that it does not
+    /// know.
     pub const FROM_SERVER: Self = Self { max_values: usize::MAX, numbers: NumberRange::Any, ..Self::WIRE };
 }
 

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_fails_before_its_end_and_the_next_one_works() {
+    fn a_line_that_is_too_long_fails_before_its_end_and_the_next_one_is_read() {
         let mut framer = LineFramer::new(MAX_LEN);
         framer.push(b"12345678\r");
         assert_eq!(framer.next(), None);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_given_up_is_skipped_and_the_next_one_works() {
+    fn an_abandoned_line_is_skipped_and_the_next_one_is_read() {
         let mut framer = LineFramer::new(MAX_LEN);
         framer.push(b"12345");
         assert_eq!((framer.next(), framer.unfinished_len()), (None, 5));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_framer_gives_its_memory_back() {
+    fn an_empty_framer_frees_its_memory() {
         let mut framer = LineFramer::new(1 << 20);
         framer.buffer_mut().reserve(64 * 1024);
         framer.push(b"small\n");

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_may_lie_across_pieces() {
+    fn a_match_may_span_pieces() {
         assert_eq!(
             pieces("listening on \\d+", &[b"list", b"ening", b" on 80", b"80"]),
             Some((2, b"listening on 80".to_vec()))
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_mean_the_stream_and_not_the_piece() {
+    fn anchors_refer_to_the_stream_and_not_to_the_piece() {
         assert_eq!(pieces("^two", &[b"one\n", b"two"]), None);
         assert_eq!(pieces("(?m)^two", &[b"one\n", b"two"]), Some((1, b"two".to_vec())));
         assert_eq!(pieces("\\$ $", &[b"host", b":~$ "]), Some((1, b"$ ".to_vec())));
@@ -267,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_text_are_matched_too() {
+    fn bytes_that_are_not_utf_8_can_match() {
         assert_eq!(pieces(r"\xff+b", &[&[0xff], b"b"]), Some((1, vec![0xff, b'b'])));
         assert_eq!(pieces(r"\bready\b", &["é ".as_bytes(), b"ready", b" now"]), Some((1, b"ready".to_vec())));
         assert_eq!(pieces("é", &["caf\u{e9}".as_bytes()]), Some((0, "é".as_bytes().to_vec())));
     }
 
     #[test]
-    fn a_wrong_expression_is_named_with_its_fault() {
+    fn an_invalid_expression_is_reported_with_its_cause() {
         let error = Matcher::new("a(b").unwrap_err();
         assert!(
             error.message.contains("`a(b`") && error.message.contains("unclosed group"),

@@ -18,7 +18,7 @@ pub struct Point {
 
 /// The events that eviction must keep.
 ///
-/// A log in memory knows where each event ends; one on disk is told, with a [`Point`].
+/// A log in memory knows where each event ends; for a log on disk, a [`Point`] says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hold<P = Seq> {
     /// None: the oldest output is evicted to make room.
@@ -47,7 +47,7 @@ impl Cursor {
     pub const START: Cursor = Cursor { seq: 0, offset: Some(0) };
 }
 
-/// Events that a reader cannot have, because they were evicted before it reached them or for another reason.
+/// Events that are missing for a reader, because they were evicted before it reached them or for another reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap<C = Option<GapCause>> {
     /// The first missing event.

@@ -4,12 +4,12 @@
 //! reading back, resuming after a disconnect and a second viewer all use the same call. Start at
 //! [`OutputLog`].
 
-mod kept;
+mod head_tail;
 mod store;
 
 use std::collections::{TryReserveError, VecDeque};
 
-use kept::Kept;
+use head_tail::HeadTail;
 use store::{Span, Store};
 
 pub use super::output::{Cursor, Gap, GapCause, Hold, Produced, Seq, Stream};
@@ -98,11 +98,11 @@ pub struct OutputLog {
     evicted: u64,
     /// `end` of the events just before `first_seq`, newest last.
     evicted_ends: VecDeque<u64>,
-    kept: Kept,
+    head_tail: HeadTail,
     /// Events up to this one were taken by a reader and no longer grow.
     sealed: Seq,
-    /// Whether the last eviction left the maximum number of events, all of them held: a chunk with a coarse timestamp is
-    /// better than a blocked process.
+    /// Whether the last eviction left the maximum number of events, all of them held: a chunk with a coarse timestamp
+    /// is better than a blocked process.
     is_crowded: bool,
     exited: Option<Seq>,
     closed: bool,
@@ -142,7 +142,7 @@ impl OutputLog {
             produced: Produced::default(),
             evicted: 0,
             evicted_ends: VecDeque::new(),
-            kept: Kept::new(limits.head_bytes.min(limits.retain_bytes / 4)),
+            head_tail: HeadTail::new(limits.head_bytes.min(limits.retain_bytes / 4)),
             sealed: 0,
             is_crowded: false,
             exited: None,
@@ -160,7 +160,7 @@ impl OutputLog {
             return 0;
         }
         // Heads and tails for snapshots are not freed.
-        let freed = evictable.bytes - self.kept.growth(evictable.bytes);
+        let freed = evictable.bytes - self.head_tail.growth(evictable.bytes);
         let index = evictable.events * EVENT_BYTES;
         let within_cap = (self.limits.retain_bytes + freed).saturating_sub(self.held_bytes());
         let within_budget = budget.saturating_add(freed + index).saturating_sub(self.footprint());
@@ -189,7 +189,7 @@ impl OutputLog {
         self.store.commit(len);
         self.produced.add(stream, len as u64);
         self.retained += len;
-        self.kept.appended(stream, len);
+        self.head_tail.appended(stream, len);
         let end = self.total();
         let is_current = self.is_crowded || self.is_gathering(now_ms);
         if is_current && self.may_join(stream, span, len) {
@@ -204,7 +204,7 @@ impl OutputLog {
     }
 
     /// Evicts the oldest events that `hold` does not protect until the log is within its limits, but never the newest
-    /// one: a reader or a search that waits for it must be able to see it.
+    /// event: a reader or a search that waits for it must be able to see it.
     pub fn evict(&mut self, hold: Hold, budget: usize) {
         self.evict_all_but(1, hold, budget);
     }
@@ -224,7 +224,7 @@ impl OutputLog {
     /// Evicts everything that `hold` does not protect, including heads and tails for snapshots.
     pub fn give_up(&mut self, hold: Hold) {
         self.evict_all_but(0, hold, 0);
-        self.kept.clear();
+        self.head_tail.clear();
         self.store.forget_spare();
     }
 
@@ -315,7 +315,7 @@ impl OutputLog {
     /// If memory cannot be allocated.
     pub fn snapshot(&self, max_bytes: usize) -> Result<Snapshot, TryReserveError> {
         const STREAMS: [Stream; 3] = [Stream::Stdout, Stream::Stderr, Stream::Pty];
-        let mut pieces = STREAMS.map(|stream| self.kept.ends(stream).to_vec());
+        let mut pieces = STREAMS.map(|stream| self.head_tail.ends(stream).to_vec());
         for entry in &self.entries {
             if let Kind::Output(stream) = entry.kind {
                 let index = STREAMS.iter().position(|known| *known == stream).unwrap_or_default();
@@ -379,7 +379,7 @@ impl OutputLog {
 
     /// Returns the bytes kept: retained output, and heads and tails for snapshots.
     pub fn held_bytes(&self) -> usize {
-        self.retained + self.kept.len()
+        self.retained + self.head_tail.len()
     }
 
     /// Returns the bytes kept, including the index.
@@ -390,7 +390,7 @@ impl OutputLog {
     /// Returns the bytes of memory allocated: for output, index, heads and tails.
     pub fn memory(&self) -> usize {
         self.store.memory()
-            + self.kept.memory()
+            + self.head_tail.memory()
             + self.entries.capacity() * EVENT_BYTES
             + self.evicted_ends.capacity() * size_of::<u64>()
     }
@@ -476,7 +476,7 @@ impl OutputLog {
     fn evict_front(&mut self) {
         let Some(entry) = self.entries.pop_front() else { return };
         if let Kind::Output(stream) = entry.kind {
-            self.kept.evicted(stream, self.store.bytes(entry.span));
+            self.head_tail.evicted(stream, self.store.bytes(entry.span));
             self.retained -= entry.span.len;
             self.evicted += entry.span.len as u64;
         }

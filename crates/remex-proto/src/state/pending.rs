@@ -65,12 +65,12 @@ pub struct Pending<T> {
 struct Entry<T> {
     call: T,
     len: usize,
-    fate: Fate,
+    effect: DisconnectEffect,
 }
 
 /// The effect of a disconnect on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum DisconnectEffect {
     /// Sent; fails.
     Fails,
     /// Sent; is sent again after the reconnect.
@@ -117,20 +117,20 @@ impl<T> Pending<T> {
         len: usize,
         after_disconnect: AfterDisconnect,
     ) -> Result<u64, Refused<T>> {
-        let fate = match (self.link, after_disconnect) {
+        let effect = match (self.link, after_disconnect) {
             (Link::Abandoned, _) => return Err(Refused::Abandoned(call)),
-            (_, AfterDisconnect::Resend) => Fate::Stays,
-            (Link::Up, AfterDisconnect::Fail) => Fate::Fails,
-            (Link::Down, AfterDisconnect::Fail) => Fate::Unsent,
+            (_, AfterDisconnect::Resend) => DisconnectEffect::Stays,
+            (Link::Up, AfterDisconnect::Fail) => DisconnectEffect::Fails,
+            (Link::Down, AfterDisconnect::Fail) => DisconnectEffect::Unsent,
         };
         let id = self.next_id;
         self.next_id += 1;
         self.bytes = self.bytes.saturating_add(len);
-        self.calls.insert(id, Entry { call, len, fate });
+        self.calls.insert(id, Entry { call, len, effect });
         Ok(id)
     }
 
-    /// Removes a call that was answered, or that its caller has given up.
+    /// Removes a call that was answered, or abandoned by its caller.
     ///
     /// Returns `None` for an unknown id: a duplicate or late answer.
     pub fn complete(&mut self, id: u64) -> Option<T> {
@@ -148,8 +148,9 @@ impl<T> Pending<T> {
     #[must_use = "these calls must fail"]
     pub fn disconnect(&mut self) -> Vec<(u64, T)> {
         self.switch(Link::Down);
-        let (failed, left): (BTreeMap<_, _>, _) =
-            mem::take(&mut self.calls).into_iter().partition(|(_, entry)| entry.fate == Fate::Fails);
+        let (failed, left): (BTreeMap<_, _>, _) = mem::take(&mut self.calls)
+            .into_iter()
+            .partition(|(_, entry)| entry.effect == DisconnectEffect::Fails);
         self.calls = left;
         self.bytes = self.calls.values().map(|entry| entry.len).sum();
         failed.into_iter().map(|(id, entry)| (id, entry.call)).collect()
@@ -159,8 +160,8 @@ impl<T> Pending<T> {
     pub fn connect(&mut self) -> impl Iterator<Item = (u64, &T)> {
         self.switch(Link::Up);
         self.calls.iter_mut().map(|(&id, entry)| {
-            if entry.fate == Fate::Unsent {
-                entry.fate = Fate::Fails;
+            if entry.effect == DisconnectEffect::Unsent {
+                entry.effect = DisconnectEffect::Fails;
             }
             (id, &entry.call)
         })
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_call_comes_back() {
+    fn a_refused_call_is_returned() {
         let mut pending = Pending::new(Limits { calls: 1, bytes: 10 });
         let first = pending.register("first", 1_000, AfterDisconnect::Fail).unwrap();
         assert_eq!(pending.register("second", 0, AfterDisconnect::Fail), Err(Refused::Full("second")));
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_made_without_a_connection_is_sent_and_only_then_at_risk() {
+    fn a_call_made_while_disconnected_fails_only_after_it_was_sent() {
         let mut pending = Pending::new(LIMITS);
         let id = pending.register("resize", 1, AfterDisconnect::Fail).unwrap();
         assert_eq!(pending.disconnect(), []);

@@ -102,13 +102,13 @@ pub struct Replay<E> {
     /// The last event covered by answers to reads, as an event or as state.
     covered: Seq,
     /// Events and gaps not returned yet, in order of `from_seq`, which is unique.
-    held: VecDeque<Held<E>>,
+    held: VecDeque<HeldEvent<E>>,
     held_bytes: usize,
     reading: Reading,
 }
 
 #[derive(Debug)]
-struct Held<E> {
+struct HeldEvent<E> {
     from_seq: Seq,
     to_seq: Seq,
     len: usize,
@@ -158,23 +158,24 @@ impl<E> Replay<E> {
 
     /// Adds a live event with `len` bytes of output.
     pub fn feed(&mut self, seq: Seq, len: usize, event: E) -> Fed {
-        let fed = self.hold(Held { from_seq: seq, to_seq: seq, len, content: HeldContent::Event(event) });
+        let fed =
+            self.hold(HeldEvent { from_seq: seq, to_seq: seq, len, content: HeldContent::Event(event) });
         self.shed(seq, fed)
     }
 
     /// Adds a gap that the server reported.
     pub fn feed_gap(&mut self, gap: Gap) -> Fed {
-        let fed = self.hold(Held::from(gap));
+        let fed = self.hold(HeldEvent::from(gap));
         self.shed(gap.from_seq, fed)
     }
 
     /// Adds the answer to the read that [`wanted_read`](Self::wanted_read) requested.
     pub fn feed_read<I: IntoIterator<Item = (Seq, usize, E)>>(&mut self, batch: ReadBatch<I>) {
         if let Some(gap) = batch.gap {
-            self.hold(Held::from(gap));
+            self.hold(HeldEvent::from(gap));
         }
         for (seq, len, event) in batch.events {
-            self.hold(Held { from_seq: seq, to_seq: seq, len, content: HeldContent::Event(event) });
+            self.hold(HeldEvent { from_seq: seq, to_seq: seq, len, content: HeldContent::Event(event) });
         }
         self.covered = self.covered.max(batch.next_seq.saturating_sub(1));
         self.latest = self.latest.max(self.covered);
@@ -233,7 +234,7 @@ impl<E> Replay<E> {
         self.reading = Reading::Wanted;
     }
 
-    fn hold(&mut self, new: Held<E>) -> Fed {
+    fn hold(&mut self, new: HeldEvent<E>) -> Fed {
         if new.to_seq <= self.cursor || new.to_seq < new.from_seq {
             return Fed::Duplicate;
         }
@@ -272,9 +273,9 @@ impl<E> Replay<E> {
     }
 }
 
-impl<E> From<Gap> for Held<E> {
+impl<E> From<Gap> for HeldEvent<E> {
     fn from(gap: Gap) -> Self {
-        Held {
+        HeldEvent {
             from_seq: gap.from_seq,
             to_seq: gap.to_seq,
             len: 0,
@@ -489,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_a_read_has_brought_is_never_taken_for_an_exit() {
+    fn output_from_a_read_is_never_mistaken_for_an_exit() {
         let mut replay = Replay::new(LIMITS);
         let events = [(1, 150, "one"), (3, 150, "three")];
         replay.feed_read(ReadBatch { gap: None, events, next_seq: 4, reach: Reach::Newest });

@@ -283,8 +283,8 @@ impl<I: Eq + Clone, C: Copy + Eq> SessionTable<I, C> {
         Detached::Waiting { expires_at_ms: session.expires_at_ms() }
     }
 
-    /// Lets a session without a connection live at least as long from now on as this rule says, which is the next one
-    /// for it as well. Has no effect while a connection controls it, or if it would end sooner.
+    /// Extends the life of a session without a connection to that of this rule, counted from now, and keeps the rule
+    /// for its next detach. Has no effect while a connection controls the session, or if it would end sooner.
     pub fn prolong(&mut self, id: &str, on_detach: OnDetach, now_ms: u64) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Some(ends_at) = session.expires_at_ms().filter(|at| now_ms < *at) else { return };
@@ -532,13 +532,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_session_has_one_controller_and_is_given_up_exactly_once(steps in vec(step(), 0..150)) {
+        fn a_session_has_one_controller_and_is_removed_exactly_once(steps in vec(step(), 0..150)) {
             play(steps);
         }
     }
 
     #[test]
-    fn a_session_whose_time_has_run_out_is_unknown_before_it_is_given_up() {
+    fn an_expired_session_is_unknown_before_it_is_removed() {
         let mut table = Table::new();
         table.create(NewSession { name: Some("mine".into()), ..new_session(1, 0) }, 0).unwrap();
         assert_eq!(table.detach("1", 1, 10), Detached::Waiting { expires_at_ms: Some(110) });

@@ -89,7 +89,7 @@ enum Progress {
     Everything,
 }
 
-/// Everything that a ledger remembers, as plain data.
+/// The state of a ledger, to be stored or sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Record {
     /// Whether it accepts no more writes.
@@ -101,7 +101,7 @@ pub struct Record {
 }
 
 impl StdinLedger {
-    /// Returns everything that it remembers.
+    /// Returns the state of the ledger.
     pub fn record(&self) -> Record {
         let progress = |id: &Arc<str>| match self.known.get(id) {
             Some(Progress::Bytes(bytes)) => Some(*bytes),
@@ -111,7 +111,7 @@ impl StdinLedger {
         Record { is_closed: self.is_closed(), queued: self.queued, ids }
     }
 
-    /// Returns a ledger that goes on where another one was recorded.
+    /// Returns a ledger that continues from the record of another one.
     pub fn resume(limits: Limits, record: &Record) -> Self {
         let mut ledger = Self::new(limits);
         for (id, bytes) in &record.ids {
@@ -228,7 +228,7 @@ mod tests {
         Write { id, len, accepted: 0 }
     }
 
-    /// What happens to a server: writes come, wait in line, are given up and sent again, and the child reads.
+    /// What happens to a server: writes arrive, wait in line, are cancelled and sent again, and the child reads.
     #[derive(Clone, Debug)]
     enum Step {
         Send { id: u8 },
@@ -289,7 +289,7 @@ mod tests {
             let mut progress = [0_u64; 12];
             let (mut queued, mut closed) = (0, false);
             for step in steps {
-                // Whoever goes on with it notices nothing.
+                // Resuming from a record must not be noticeable.
                 ledger = StdinLedger::resume(ledger.limits, &ledger.record());
                 match step {
                     Step::Send { id } => line.push_back((id, 0)),

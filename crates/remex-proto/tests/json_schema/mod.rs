@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-/// Keywords without a say in validity.
+/// Keywords that do not affect validity.
 const ANNOTATIONS: &[&str] =
     &["contentEncoding", "default", "description", "discriminator", "format", "title"];
 

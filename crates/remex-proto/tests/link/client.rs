@@ -33,7 +33,7 @@ pub(crate) enum State {
     Up(Connection),
     Resuming(Connection),
     Down,
-    /// The session is gone for good.
+    /// The session is lost permanently.
     Gone,
 }
 
@@ -93,7 +93,7 @@ impl Client {
         self.outbox.push(ToServer::Resume { takeover });
     }
 
-    /// Notes that the connection is gone.
+    /// Records that the connection is lost.
     pub(crate) fn lose(&mut self) {
         if let State::Up(_) = self.state {
             let failed = self.pending.disconnect();

@@ -31,7 +31,7 @@ const ROUNDS: usize = 2_000;
 const RIVAL: Connection = Connection::MAX;
 
 #[test]
-fn nothing_is_lost_or_doubled_whatever_the_link_does() {
+fn nothing_is_lost_or_duplicated_on_a_faulty_link() {
     for seed in 0..SEEDS {
         let outcome = panic::catch_unwind(|| World::new(seed).run());
         assert!(outcome.is_ok(), "seed {seed} fails; run it alone to see why");
@@ -110,7 +110,7 @@ impl World {
         self.dispatch();
     }
 
-    /// Moves on without further harm: what is wrong is noticed, what is under way arrives.
+    /// Continues without further faults: broken connections are noticed, and data in flight arrives.
     fn calm_down(&mut self) {
         self.server.lose(RIVAL);
         self.notice(100);
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// Connects again if the client knows that it has to.
+    /// Reconnects if the client knows that it has to.
     fn connect(&mut self) {
         if self.client.state == State::Down {
             self.links.insert(self.connections, Link::new());
@@ -174,16 +174,16 @@ impl World {
         }
     }
 
-    /// Does harm to the client's connection.
+    /// Injects a fault into the client's connection.
     fn cut(&mut self) {
         let Some(link) = self.client.connection().and_then(|connection| self.links.get_mut(&connection))
         else {
             return;
         };
         match self.random.below(3) {
-            // Everything in flight is lost, and nobody knows yet.
+            // Everything in flight is lost, and neither side has noticed yet.
             0 => link.break_off(),
-            // The client is gone, and what it sent last may still arrive.
+            // The client disconnects, and its last messages may still arrive.
             1 => self.client.lose(),
             _ => {
                 link.break_off();
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// Lets each side notice, with some probability, that the other one is gone.
+    /// Lets each side notice, with some probability, that the other one has disconnected.
     fn notice(&mut self, percent: usize) {
         for (&connection, link) in &mut self.links {
             let is_current = self.client.connection() == Some(connection);
@@ -208,7 +208,7 @@ impl World {
         self.links.retain(|&connection, link| link.server == Side::There || current == Some(connection));
     }
 
-    /// Carries a piece of what is in flight on one connection, and tells whether there was any.
+    /// Delivers a piece of the data in flight on one connection, and returns whether there was any.
     fn carry(&mut self, direction: Direction) -> bool {
         let current = self.client.connection();
         let links = self.links.iter_mut().filter(|(connection, link)| match direction {
@@ -235,7 +235,7 @@ impl World {
         true
     }
 
-    /// Puts what the two sides say on the link, as far as there is one.
+    /// Puts the messages of both sides on their link, if there is one.
     fn dispatch(&mut self) {
         for (connection, message) in self.server.outbox.drain(..) {
             if let Some(link) = self.links.get_mut(&connection) {
@@ -262,11 +262,11 @@ enum Direction {
     ToClient,
 }
 
-/// One connection: two pipes and what became of it.
+/// One connection: two pipes and their state.
 struct Link {
     to_server: Pipe,
     to_client: Pipe,
-    /// Nothing arrives any more, whether somebody has noticed or not.
+    /// Nothing arrives any more, whether a side has noticed it or not.
     is_broken: bool,
     server: Side,
 }
@@ -324,7 +324,7 @@ impl Pipe {
     }
 }
 
-/// A small generator of numbers that look random; the same seed gives the same numbers.
+/// A small pseudorandom generator; the same seed gives the same numbers.
 struct Random(u64);
 
 impl Random {

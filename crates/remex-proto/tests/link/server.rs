@@ -1,4 +1,4 @@
-//! The server's half: one session with a few processes, kept by the machines under test.
+//! The server's half: one session with a few processes, managed by the state machines under test.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -37,13 +37,13 @@ pub(crate) enum Overflow {
 pub(crate) struct Server {
     sessions: SessionTable<u8, Connection>,
     pub(crate) processes: Vec<Process>,
-    /// What goes out; the link takes it away.
+    /// Outgoing messages, which the link takes.
     pub(crate) outbox: Vec<(Connection, ToClient)>,
-    /// Connections that the server hangs up; the link takes them away.
+    /// Connections that the server closes, which the link takes.
     pub(crate) hung_up: Vec<Connection>,
     /// Request ids of the pings that arrived.
     pings: HashSet<u64>,
-    /// How often a session was given up.
+    /// How often a session was removed.
     pub(crate) given_up: usize,
     /// Whether the session was ever without a controller.
     pub(crate) was_detached: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Server {
 pub(crate) struct Process {
     pub(crate) log: OutputLog,
     pub(crate) overflow: Overflow,
-    /// Where the live stream of the controller stands.
+    /// The cursor of the controller's live stream.
     live: Cursor,
     acknowledged: Seq,
     ledger: StdinLedger,
@@ -127,7 +127,7 @@ impl Server {
         }
     }
 
-    /// Attaches a connection; what it has not seen it will read.
+    /// Attaches a connection, which will read the events that it has not seen.
     pub(crate) fn resume(&mut self, connection: Connection, takeover: Takeover) -> ToClient {
         let claim = ResumeRequest {
             identity: &IDENTITY,
@@ -152,7 +152,7 @@ impl Server {
         ToClient::Resumed
     }
 
-    /// Notes that a connection is gone.
+    /// Records that a connection is lost.
     pub(crate) fn lose(&mut self, connection: Connection) {
         match self.sessions.detach(SESSION, connection, self.now_ms) {
             Detached::Waiting { .. } => {
@@ -188,7 +188,7 @@ impl Server {
         assert!(process.log.held_bytes() <= LOG.retain_bytes, "the log keeps its cap");
     }
 
-    /// Ends a process a little more: first it exits, then it closes.
+    /// Advances the end of a process: first it exits, then it closes.
     pub(crate) fn wind_up(&mut self, index: usize) {
         let hold = self.hold(index);
         let log = &mut self.processes[index].log;
@@ -220,7 +220,7 @@ impl Server {
         }
     }
 
-    /// Lets the child read up to `max` bytes of its stdin, and writes that waited for room go on.
+    /// Lets the child read up to `max` bytes of its stdin, and continues writes that waited for room.
     pub(crate) fn read_stdin(&mut self, index: usize, max: usize) {
         let process = &mut self.processes[index];
         let len = max.min(process.stdin.len());

@@ -1,4 +1,4 @@
-//! What the two sides say: one JSON object a line, as much of the protocol as the test needs.
+//! The messages of both sides: one JSON object per line, as much of the protocol as the test needs.
 
 use remex_proto::state::output_log::{Gap, Seq};
 use serde::{Deserialize, Serialize};

@@ -35,7 +35,7 @@ pub struct FrameReader {
     long_len: usize,
     /// Whether the current message was announced.
     is_announced: bool,
-    /// The current message is given up once it is longer than this.
+    /// The current message is abandoned once it is longer than this.
     allowed_len: usize,
 }
 
@@ -55,8 +55,8 @@ pub enum Incoming {
         /// The longest that it may become, in bytes.
         max_len: usize,
     },
-    /// Memory for a message could not be allocated, or is not allowed ([`FrameReader::limit_unfinished`]). With line framing it is skipped and the next one follows; a WebSocket
-    /// ends here.
+    /// Memory for a message could not be allocated, or is not allowed ([`FrameReader::limit_unfinished`]). With line
+    /// framing it is skipped and the next one follows; a WebSocket ends here.
     NoMemory {
         /// The bytes received of it.
         received: usize,
@@ -130,7 +130,7 @@ impl FrameReader {
         self.long_len = long_len;
     }
 
-    /// Gives the current message up once it is longer than this, as if there were no memory for it.
+    /// Abandons the current message once it is longer than this, as if there were no memory for it.
     pub fn limit_unfinished(&mut self, max_len: usize) {
         self.allowed_len = max_len;
     }
@@ -146,7 +146,8 @@ impl FrameReader {
         self
     }
 
-    /// Returns whether the peer has closed its sending side; with line framing, the last message may then be incomplete.
+    /// Returns whether the peer has closed its sending side; with line framing, the last message may then be
+    /// incomplete.
     pub fn has_ended(&self) -> bool {
         self.state != ReaderState::Open
     }

@@ -61,8 +61,8 @@ impl SendBuffer {
         }
     }
 
-    /// Begins a text message of exactly `len` bytes, added by any number of calls of [`SendBuffer::append`] and ended by
-    /// [`SendBuffer::finish`]. Nothing else may be added in between.
+    /// Begins a text message of exactly `len` bytes, added by any number of calls of [`SendBuffer::append`] and ended
+    /// by [`SendBuffer::finish`]. Nothing else may be added in between.
     ///
     /// For servers only: a client masks whole messages.
     pub fn begin(&mut self, len: usize) {
@@ -171,8 +171,8 @@ impl SendBuffer {
         }
     }
 
-    /// Moves the pending bytes to the front once they are fewer than the sent ones, so that each byte moves at most once
-    /// on average.
+    /// Moves the pending bytes to the front once they are fewer than the sent ones, so that each byte moves at most
+    /// once on average.
     fn forget_sent(&mut self) {
         if self.sent > self.len() {
             self.bytes.drain(..self.sent);

@@ -48,7 +48,7 @@ pub enum ConnectError {
     Refused {
         /// The HTTP status: 401 means that a token is required, 404 that the path is wrong.
         status: u16,
-        /// What the server says about it, if it says so in one line of plain text.
+        /// The server's reason, if it sends one as a line of plain text.
         reason: Option<Reason>,
     },
     /// The response is not HTTP, or not a valid upgrade.
@@ -64,12 +64,12 @@ pub enum ConnectError {
 
 /// Why a server has refused a connection, in its own words.
 ///
-/// It is text of a peer that nothing is known about: printable, of a limited length, and only for people.
+/// It is the text of an untrusted peer: printable, of limited length, and only for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason(String);
 
 impl Reason {
-    /// Takes the first line of a body; `None` if there is nothing in it that can be shown.
+    /// Takes the first line of a body; `None` if it contains nothing printable.
     fn of(body: &[u8]) -> Option<Self> {
         let line = body.split(|byte| *byte == b'\n').next()?;
         let line = std::str::from_utf8(line.trim_ascii()).ok()?;

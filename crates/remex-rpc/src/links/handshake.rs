@@ -193,7 +193,7 @@ pub enum NotUpgraded {
     Failed(io::ErrorKind),
 }
 
-/// Reads one HTTP request; answers health checks and everything that is refused whoever asks.
+/// Reads one HTTP request; answers health checks and requests that are refused regardless of the peer.
 pub async fn receive(stream: impl Into<Stream>, config: &HandshakeConfig) -> Result<Received, NotUpgraded> {
     let mut stream = stream.into();
     let parse = |bytes: &[u8]| parse(bytes, config);
@@ -482,7 +482,7 @@ fn upgrade(headers: &Headers<'_>, http_version: Option<u8>) -> Result<String, An
     if !asked || http_version != Some(1) {
         return Err(Answer::NOT_AN_UPGRADE);
     }
-    // Its bytes would be read as frames: whoever chooses the body of a request would choose the messages.
+    // The body would be read as frames: an attacker who controls the body of a request could send messages.
     if headers.contains("Transfer-Encoding")
         || headers.contains("Content-Length") && headers.only("Content-Length") != Some("0")
     {

@@ -33,14 +33,15 @@ enum Socket {
     },
 }
 
-/// A listening socket for the next program: while this exists, it stays open and under its name.
+/// A listening socket to hand over to the program that replaces this one; while it exists, the file of a unix socket
+/// stays.
 #[derive(Debug)]
-pub struct Kept {
+pub struct HandoverSocket {
     descriptor: OwnedFd,
     _file: Option<Arc<SocketFile>>,
 }
 
-impl AsFd for Kept {
+impl AsFd for HandoverSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
@@ -237,16 +238,18 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Returns the socket for a program that goes on with it, even if this listener is dropped before.
+    /// Returns the socket for a program that takes it over, even after this listener was dropped.
     ///
     /// # Errors
     ///
     /// If this program has no descriptor left.
-    pub fn keep(&self) -> io::Result<Kept> {
+    pub fn for_handover(&self) -> io::Result<HandoverSocket> {
         Ok(match &self.socket {
-            Socket::Tcp(listener) => Kept { descriptor: listener.as_fd().try_clone_to_owned()?, _file: None },
+            Socket::Tcp(listener) => {
+                HandoverSocket { descriptor: listener.as_fd().try_clone_to_owned()?, _file: None }
+            }
             Socket::Unix { listener, file } => {
-                Kept { descriptor: listener.as_fd().try_clone_to_owned()?, _file: file.clone() }
+                HandoverSocket { descriptor: listener.as_fd().try_clone_to_owned()?, _file: file.clone() }
             }
         })
     }
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_of_zero_becomes_a_real_one() {
+    async fn port_zero_picks_a_free_port() {
         let listener = Listener::bind(&"ws://127.0.0.1:0".parse().unwrap()).await.unwrap();
         let ListenAddress::WebSocket(address) = *listener.address() else { panic!("not a port") };
         assert_ne!(address.port(), 0);
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_nobody_listens_on_is_replaced() {
+    async fn a_stale_socket_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let (path, address) = unix_address(&directory);
         drop(StdUnixListener::bind(&path).unwrap());
@@ -398,7 +401,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_was_passed_on_accepts_and_keeps_its_file() {
+    async fn an_inherited_socket_accepts_and_keeps_its_file() {
         let directory = tempfile::tempdir().unwrap();
         let (path, address) = unix_address(&directory);
         let listener = Listener::adopt(Inherited::Unix(StdUnixListener::bind(&path).unwrap())).unwrap();
@@ -419,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_took_the_place_of_ours_stays_when_we_go() {
+    async fn a_socket_that_replaced_ours_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
         let (path, address) = unix_address(&directory);
         let listener = Listener::bind(&address).await.unwrap();
@@ -430,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_without_a_directory_or_with_too_many_letters_is_an_error() {
+    async fn a_path_without_a_directory_or_too_long_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let address = ListenAddress::Unix(directory.path().join("missing/socket"));
         let error = Listener::bind(&address).await.unwrap_err();

@@ -1,9 +1,9 @@
 //! Whether the process at the other end of a connection is confined by a remex jail.
 //!
 //! A confined process has the user of its server, so no user id tells them apart. What it cannot change is its pid
-//! namespace: the filter of a jail refuses new namespaces, and the first process there is a program of remex under a name
-//! of its own, which nothing in the jail can change or replace. Everything is read from `/proc`; nothing is changed.
-//! Start at [`PeerProcess::find`].
+//! namespace: the filter of a jail refuses new namespaces, and the first process there is a program of remex under a
+//! name of its own, which nothing in the jail can change or replace. Everything is read from `/proc`; nothing is
+//! changed. Start at [`PeerProcess::find`].
 
 use std::{
     collections::HashMap,
@@ -11,25 +11,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the first process of a jail with a sandbox profile is called. Jails for nothing but pids have another name.
+/// The name of the first process of a jail with a sandbox profile. In jails with only a pid namespace it has another
+/// name.
 const FIRST_PROCESS: &[u8] = b"remex-init\0";
 
 /// What is known about the process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerProcess {
-    /// It is in no jail, or in the one of this process; or nothing can be found out about it, because it is outside of the
-    /// pid namespace of this process.
+    /// It is in no jail, or in the one of this process; or nothing can be found out about it, because it is outside of
+    /// the pid namespace of this process.
     Unconfined,
     /// It is in a jail, of whatever server.
     Jailed,
-    /// It has ended, so nobody knows whose connection this is.
+    /// It has ended, so the owner of the connection is unknown.
     Gone,
 }
 
 impl PeerProcess {
-    /// Finds out about the process with this pid, as the kernel knows it in the pid namespace of this process.
+    /// Inspects the process with this pid in the pid namespace of this process.
     ///
-    /// May read as many links as there are processes, if it is in a pid namespace of its own and cannot gain privileges.
+    /// May read as many links as there are processes, if it is in a pid namespace of its own and cannot gain
+    /// privileges.
     ///
     /// ```
     /// use remex_rpc::PeerProcess;
@@ -50,13 +52,13 @@ impl PeerProcess {
             _ if !status.is_nested || !status.has_no_new_privileges => Self::Unconfined,
             Ok(theirs) if has_first_process(&theirs) => Self::Jailed,
             Ok(_) => Self::Unconfined,
-            // A confined program that nobody may read hides its namespace, and nothing else.
+            // Only a confined program that is not readable hides its namespace.
             Err(_) => Self::Jailed,
         }
     }
 }
 
-/// Returns the processes in jails that use the network of this process, or may do so because nobody may look into them.
+/// Returns the processes in jails that use the network of this process, or may use it because they cannot be inspected.
 ///
 /// # Errors
 ///
@@ -90,7 +92,7 @@ pub fn jailed_on_own_network() -> io::Result<Vec<u32>> {
     Ok(jailed)
 }
 
-/// Returns the processes of this host that this process may know of, the newest first as far as their numbers tell.
+/// Returns the processes of this host that this process can see, those with the highest pids first.
 ///
 /// # Errors
 ///
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_how_deep_a_process_is() {
+    fn the_nesting_of_a_process_is_read_from_its_status() {
         let status = |text: &str| Status::parse(text.as_bytes());
         let user = || "1000".to_owned();
         let inside = status("Name:\tx NSpid:\t5\nNoNewPrivs:\t1\nUid:\t1000\t0\t0\t0\nNSpid:\t4711\t1\n");

@@ -63,7 +63,7 @@ fn reopen(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Duplicates a socket, which cannot be reopened; it must not also be standard error, which stays blocking.
+/// Duplicates a socket, which cannot be reopened; fails if it is also standard error, which must stay blocking.
 ///
 /// Stream sockets of every family read, write and shut down alike, so a `UnixStream` works for all of them.
 fn socket(fd: BorrowedFd<'_>, stderr: BorrowedFd<'_>) -> io::Result<UnixStream> {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_takes_the_logs_too_is_left_to_a_thread() {
+    async fn a_socket_shared_with_stderr_is_left_to_a_thread() {
         let (one, _other) = StdUnixStream::pair().unwrap();
         let stderr = one.try_clone().unwrap();
         assert!(writer(one.as_fd(), stderr.as_fd()).is_err());

@@ -44,7 +44,7 @@ struct Identity {
 /// connect is refused), and renamed when it is ready. So it is never reachable with wider permissions, a socket that
 /// refuses connections is really stale, and the umask of the process does not have to change.
 pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile), Error> {
-    let temporary = Temporary(path.with_file_name(temporary_name()));
+    let temporary = TemporaryFile(path.with_file_name(temporary_name()));
     if path.as_os_str().len().max(temporary.0.as_os_str().len()) > MAX_PATH_LEN {
         return Err(Error::PathTooLong);
     }
@@ -116,9 +116,9 @@ impl Drop for SocketFile {
 }
 
 /// A temporary file, removed on drop unless it was renamed.
-struct Temporary(PathBuf);
+struct TemporaryFile(PathBuf);
 
-impl Drop for Temporary {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         // It has usually been renamed.
         let _ = fs::remove_file(&self.0);

@@ -1,4 +1,4 @@
-//! What may be done with a path.
+//! Levels of access to a path, and operations on it.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Why a profile does not become a policy.
+//! The errors with which a profile is refused.
 
 use std::{
     borrow::Cow,
@@ -101,7 +101,7 @@ pub enum Reason {
     /// More than a server resolves for one request.
     #[error("the profile has more than {limit} {what}")]
     TooLarge {
-        /// What there is too much of.
+        /// What exceeds the limit.
         what: Cow<'static, str>,
         /// How many are accepted.
         limit: usize,

@@ -66,7 +66,7 @@ pub trait Host {
     fn head(&self, path: &Path) -> Option<Vec<u8>>;
 }
 
-/// Where the system has links, and nobody a workspace.
+/// Directories in which the system has links and users have no workspaces.
 const SYSTEM_DIRECTORIES: [&str; 5] = ["/", "/home", "/run", "/usr", "/var"];
 
 /// Returns whether this process runs as root.
@@ -101,13 +101,13 @@ impl Host for SystemHost {
             return false;
         };
         let is_of_root = found.uid() == 0 && above.uid() == 0 && above.mode() & 0o022 == 0;
-        // What root has made, a confined program of root may have made: it knows only few places.
+        // If this process is root, a confined program of root may have made the link; trust only system directories.
         is_of_root
             && (!is_root() || SYSTEM_DIRECTORIES.iter().any(|directory| parent == Path::new(directory)))
     }
 
     fn head(&self, path: &Path) -> Option<Vec<u8>> {
-        // A FIFO would hold us up.
+        // Opening a FIFO would block.
         fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
         let mut head = Vec::new();
         fs::File::open(path).ok()?.take(MAX_HEAD_LEN).read_to_end(&mut head).ok()?;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_leads_where_the_kernel_says() {
+    fn a_path_resolves_as_in_the_kernel() {
         let tree = Tree::new(["/a/b/", "/a/file", "/up -> a/b", "/abs -> /a", "/a/b/chain -> ../../up"]);
         for (path, leads_to, kind, links) in [
             ("/", "/", Kind::Directory, 0),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_a_program_may_have_made_is_none_of_the_system() {
+    fn a_link_that_a_program_may_have_made_is_not_a_system_link() {
         let directory = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc", directory.path().join("link")).unwrap();
         assert!(!SystemHost.is_system_link(&directory.path().join("link")));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_system_says_what_is_there() {
+    fn nodes_are_read_from_the_file_system() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at("file"), "").unwrap();

@@ -7,7 +7,7 @@
 mod address;
 mod name;
 #[cfg(feature = "serde")]
-mod plain;
+mod serde_impls;
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -99,7 +99,7 @@ impl Hosts {
         self.lists.iter().try_for_each(|list| list.check_address(host, port, address, reach))
     }
 
-    /// Returns whether a list names this host itself: then programs must not take it for the inside of their jail.
+    /// Returns whether a list names the loopback of the host, which programs must not confuse with that of their jail.
     #[must_use]
     pub fn name_loopback(&self) -> bool {
         let is_loopback = |host: &HostName| match host {

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_bytes_survive_every_kind_of_format() {
+    fn any_bytes_round_trip_in_every_kind_of_format() {
         let text = OsStr::from_bytes(b"/caf\xe9/\xff\0x");
         let binary = postcard::to_stdvec(&OsBytes::from(text)).unwrap();
         assert_eq!(binary.len(), 1 + text.len());
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_cut_short_are_an_error() {
+    fn truncated_bytes_are_an_error() {
         let binary = postcard::to_stdvec(&OsBytes::from(OsStr::new("/home/user"))).unwrap();
         for len in 0..binary.len() {
             assert!(postcard::from_bytes::<OsBytes<'_>>(&binary[..len]).is_err(), "{len}");

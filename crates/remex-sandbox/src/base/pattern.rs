@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_utf_8_match_too() {
+    fn names_that_are_not_utf_8_can_match() {
         let path = |bytes: &'static [u8]| Path::new(OsStr::from_bytes(bytes));
         let glob = |text: &str| Pattern { base: "/".into(), rest: text.to_owned() };
         let patterns = Patterns::compile(vec![glob("**/a?.env"), glob("*.key")]).unwrap();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_means_nothing_is_an_error() {
+    fn an_invalid_pattern_is_an_error() {
         for pattern in ["", "a\0", "[a", "{a", "a\\", "[z-a]", "[]", "[!]", "../a", "a/../b", "a\\/b", "*/["]
         {
             assert!(matches!(parse(pattern), Err(Reason::Pattern(_))), "{pattern:?}: {:?}", parse(pattern));
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_says_where_it_starts_and_what_it_is_sure_of() {
+    fn a_pattern_is_split_at_its_first_wildcard() {
         let glob = |pattern: &str| parse(pattern).unwrap().remove(0);
         let split = |pattern: &str| {
             let glob = glob(pattern);

@@ -292,7 +292,7 @@ impl LargeAnswers {
             return Ok(None);
         }
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let charge = self.outbox.account().taken(Kind::Answers, bytes);
+        let charge = self.outbox.account().reserve(Kind::Answers, bytes);
         let charge = tokio::time::timeout(PATIENCE, charge).await;
         charge.map(Some).map_err(|_| budget::no_room("ask for less at once, or try again later"))
     }

@@ -27,7 +27,7 @@ use remex_access::{
     grants::Auth,
     identity::Credential,
 };
-use remex_base::{limits::Limits, lock, supervise::supervise, threads::OwnWork};
+use remex_base::{limits::Limits, lock, supervise::supervise, threads::ServerWork};
 use remex_process::{CgroupError, Scope, Signal, Tags, Watchdog, tree};
 use remex_proto::message::Source;
 use remex_rpc::{Accepted, FrameReader, Framing, ListenAddress, Listener, memory::ServerEnd, tls::ServerTls};
@@ -277,7 +277,7 @@ impl Server {
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
-        let running = self.host.own_threads().run(OwnWork::Program, work);
+        let running = self.host.own_threads().run(ServerWork::Program, work);
         async move { running.await.ok() }
     }
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use remex_base::{certificate::PeerCertificate, lock, threads::OwnWork};
+use remex_base::{certificate::PeerCertificate, lock, threads::ServerWork};
 use remex_rpc::{
     Stream,
     tls::{NotEncrypted, ServerTls},
@@ -81,7 +81,7 @@ impl TlsListener {
             }
         }
         let running = Running(Arc::clone(self));
-        let checking = host.own_threads().run(OwnWork::Certificates, move || {
+        let checking = host.own_threads().run(ServerWork::Certificates, move || {
             let reloaded = running.0.tls.refresh();
             if reloaded.is_changed {
                 tracing::info!("the TLS certificates have changed and were loaded");

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_process::{Exit as ChildExit, Leader, Pid, Tag, resume_start, take_kept};
+use remex_process::{Exit as ChildExit, Leader, Pid, Tag, resume_start, take_inherited_fd};
 use remex_proto::process::ExitCause;
 use serde::{Deserialize, Serialize};
 
@@ -217,7 +217,7 @@ impl<A: KeeperAudience> KeeperProcess<A> {
         let Some(task) = task else { return Ok((process, None)) };
         let now = Instant::now();
         let ago = |ms: u64| now.checked_sub(Duration::from_millis(ms)).unwrap_or(now);
-        let jail = task.jail.map(take_kept).transpose()?;
+        let jail = task.jail.map(take_inherited_fd).transpose()?;
         let exit = ChildExit::resume(process.tag, &task.exit, jail)?;
         let leader: Leader = exit.leader().clone();
         let pipes = Pipes::resume(&task.pipes)?;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use remex_base::clock::now_ms;
-use remex_process::{ChildIo, Size, resize, take_kept};
+use remex_process::{ChildIo, Size, resize, take_inherited_fd};
 use remex_proto::{ErrorKind, RpcError, process::Stream};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -154,12 +154,14 @@ impl Pipes {
         let interest = if tty { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         let source = |kept: Option<(Stream, RawFd)>| -> io::Result<Option<Source>> {
             let Some((stream, number)) = kept else { return Ok(None) };
-            Ok(Some(Source { stream, fd: Watched::new(take_kept(number)?, interest)? }))
+            Ok(Some(Source { stream, fd: Watched::new(take_inherited_fd(number)?, interest)? }))
         };
         Ok(Pipes {
             out: [source(first)?, source(second)?],
-            stdin: stdin.map(|number| Watched::new(take_kept(number)?, Interest::WRITABLE)).transpose()?,
-            slave: slave.map(take_kept).transpose()?,
+            stdin: stdin
+                .map(|number| Watched::new(take_inherited_fd(number)?, Interest::WRITABLE))
+                .transpose()?,
+            slave: slave.map(take_inherited_fd).transpose()?,
             tty,
             last_read: 0,
             reads_rest: false,

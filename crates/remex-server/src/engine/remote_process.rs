@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use remex_base::{clock::now_ms, threads::OwnWork};
+use remex_base::{clock::now_ms, threads::ServerWork};
 use remex_process::Pid;
 use remex_proto::{
     ErrorKind, RpcError,
@@ -458,7 +458,7 @@ impl<A: ServerAudience> KeptListener for RemoteProcess<A> {
         }
         let host = Arc::clone(&self.host);
         host.spawn(async move {
-            let closing = self.host.own_threads().run(OwnWork::Logs, move || close_lost(&dir)).await;
+            let closing = self.host.own_threads().run(ServerWork::Logs, move || close_lost(&dir)).await;
             let mut state = self.state();
             let closed = match closing {
                 Ok(Ok(progress)) => progress,

@@ -196,7 +196,7 @@ impl<A: ServerAudience> ServerProcess<A> {
         while !due.is_empty() {
             let turn: Vec<_> = due.drain(..due.len().min(at_once)).collect();
             let block = Arc::clone(&block);
-            let matched = self.host().compute().run_aside(move || {
+            let matched = self.host().compute().run_low_priority(move || {
                 let mut turn = turn;
                 turn.iter_mut().for_each(|search| search.look_at(&block));
                 turn

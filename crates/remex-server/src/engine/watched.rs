@@ -9,7 +9,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use remex_process::watch;
+use remex_process::register_fd;
 use tokio::io::{Interest, unix::AsyncFd};
 
 /// After this many consecutive reads with data, the output counts as bulk.
@@ -33,7 +33,7 @@ enum Registration {
 
 impl Watched {
     pub(super) fn new(fd: OwnedFd, interest: Interest) -> io::Result<Self> {
-        Ok(Watched { state: Registration::On(watch(fd, interest)?), interest, reads: 0 })
+        Ok(Watched { state: Registration::On(register_fd(fd, interest)?), interest, reads: 0 })
     }
 
     pub(super) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
@@ -84,7 +84,7 @@ impl Watched {
         if let Registration::Off(_) = self.state
             && let Registration::Off(fd) = std::mem::replace(&mut self.state, Registration::Lost)
         {
-            self.state = Registration::On(watch(fd, self.interest)?);
+            self.state = Registration::On(register_fd(fd, self.interest)?);
             self.reads = 0;
         }
         Ok(())

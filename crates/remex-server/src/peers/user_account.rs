@@ -5,7 +5,7 @@
 
 use std::{fs, io, path::PathBuf, process::Command, time::Duration};
 
-use remex_process::{UserIds, run_briefly};
+use remex_process::{UserIds, run_with_timeout};
 use remex_proto::{ErrorKind, RpcError};
 
 /// How long a directory service may take to answer.
@@ -130,7 +130,7 @@ fn ask(database: &str, key: &str, file: &str) -> io::Result<String> {
 fn getent(database: &str, key: &str) -> io::Result<Option<Result<String, i32>>> {
     let mut command = Command::new("getent");
     command.args([database, key]);
-    match run_briefly(command, PATIENCE) {
+    match run_with_timeout(command, PATIENCE) {
         Ok((status, text)) if status.success() => Ok(Some(Ok(text))),
         Ok((status, _)) => Ok(Some(Err(status.code().unwrap_or(-1)))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

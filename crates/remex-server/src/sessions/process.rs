@@ -217,7 +217,7 @@ impl<K: ServedKind<Followers>> Expire for Engine<Followers, K> {
         K::handle(&self).forget_if_settled();
     }
 
-    fn make_way(self: Arc<Self>) -> bool {
+    fn expire_early(self: Arc<Self>) -> bool {
         let process = K::handle(&self);
         if process.is_spared() {
             return false;

@@ -28,7 +28,7 @@ use remex_base::{
     lock,
     metrics::Metrics,
     supervise::supervise,
-    threads::{ClientThreads, FileThreads, KEEP_ALIVE, OwnThreads, OwnWork},
+    threads::{ClientThreads, FileThreads, KEEP_ALIVE, ServerThreads, ServerWork},
     trace::SetParent,
 };
 use remex_process::{Spawner, Tags, can_switch_user};
@@ -82,7 +82,7 @@ pub(crate) struct Host {
     proxy: Arc<Proxy>,
     /// Shared by the clients.
     file_threads: FileThreads,
-    own_threads: Arc<OwnThreads>,
+    own_threads: Arc<ServerThreads>,
     compute: ComputePool,
     web: WebClient,
     watcher: Arc<SharedWatcher>,
@@ -163,7 +163,7 @@ impl Host {
         Ok(Host {
             spawner: Spawner::new(threads)?,
             file_threads: FileThreads::new(available_memory::fit_threads())?,
-            own_threads: Arc::new(OwnThreads::new()?),
+            own_threads: Arc::new(ServerThreads::new()?),
             compute: ComputePool::new(threads.min(4))?,
             web: WebClient::new(config.proxies, config.trust),
             watcher: Arc::default(),
@@ -285,7 +285,7 @@ impl Host {
         let host = Arc::clone(self);
         self.spawn(async move {
             // If no thread is free, the next removal includes these.
-            _ = host.own_threads().run(OwnWork::Cgroups, move || cgroups.remove_empty()).await;
+            _ = host.own_threads().run(ServerWork::Cgroups, move || cgroups.remove_empty()).await;
         });
     }
 
@@ -295,7 +295,7 @@ impl Host {
     }
 
     /// Returns the threads that no client can occupy.
-    pub(crate) fn own_threads(&self) -> &Arc<OwnThreads> {
+    pub(crate) fn own_threads(&self) -> &Arc<ServerThreads> {
         &self.own_threads
     }
 

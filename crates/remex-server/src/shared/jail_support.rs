@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use remex_process::{JailSupport, Wall};
+use remex_process::{JailMechanism, JailSupport};
 use remex_proto::environment::{Confinement, ProcessConfinement};
 
 /// The answer, once it is known to stay the same.
@@ -33,9 +33,9 @@ impl SupportProbe {
 
 fn describe(support: &JailSupport) -> Confinement {
     let obstacle = support.obstacle.as_ref();
-    let mut confinement = Confinement::new(match support.wall {
-        Some(Wall::Namespaces) => ProcessConfinement::Namespaces,
-        Some(Wall::Landlock) => ProcessConfinement::Landlock,
+    let mut confinement = Confinement::new(match support.mechanism {
+        Some(JailMechanism::Namespaces) => ProcessConfinement::Namespaces,
+        Some(JailMechanism::Landlock) => ProcessConfinement::Landlock,
         None => ProcessConfinement::None,
     });
     confinement.landlock_abi = support.landlock;
@@ -52,13 +52,18 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_explained() {
-        let works = JailSupport { wall: Some(Wall::Namespaces), landlock: Some(7), obstacle: None };
+        let works =
+            JailSupport { mechanism: Some(JailMechanism::Namespaces), landlock: Some(7), obstacle: None };
         let mut nothing_missing = Confinement::new(ProcessConfinement::Namespaces);
         nothing_missing.landlock_abi = Some(7);
         assert_eq!(describe(&works), nothing_missing);
         let obstacle = JailError::Step { step: Step::Namespaces, path: None, errno: 1 };
         let hint = obstacle.hint();
-        let fails = JailSupport { wall: Some(Wall::Landlock), landlock: Some(6), obstacle: Some(obstacle) };
+        let fails = JailSupport {
+            mechanism: Some(JailMechanism::Landlock),
+            landlock: Some(6),
+            obstacle: Some(obstacle),
+        };
         let mut explained = Confinement::new(ProcessConfinement::Landlock);
         explained.landlock_abi = Some(6);
         explained.reason = Some("cannot create namespaces: Operation not permitted (os error 1)".to_owned());

@@ -5,7 +5,7 @@
 
 use std::{fs, future::Future, net::ToSocketAddrs as _, path::Path, sync::Arc, time::Duration};
 
-use remex_base::threads::{OwnThreads, OwnWork, Share, Threads};
+use remex_base::threads::{ServerThreads, ServerWork, Share, Threads};
 use remex_proto::{ErrorKind, RpcError};
 use reqwest::{
     Client, ClientBuilder, NoProxy, Proxy, Url,
@@ -76,7 +76,7 @@ impl WebClient {
     /// Returns the clients for a URL; the first call creates them, reading certificates on `threads`.
     ///
     /// Must be called for every URL before a request is sent to it, also after a redirect.
-    pub(crate) async fn clients(&self, threads: &OwnThreads, url: &Url) -> Result<&Clients, RpcError> {
+    pub(crate) async fn clients(&self, threads: &ServerThreads, url: &Url) -> Result<&Clients, RpcError> {
         if let Some(port) = url.port_or_known_default() {
             socket_owner::will_connect_to(port);
         }
@@ -92,10 +92,10 @@ impl WebClient {
 async fn make(
     proxy_settings: &Proxies,
     trust: &Trust,
-    threads: &OwnThreads,
+    threads: &ServerThreads,
 ) -> Result<BuiltClients, RpcError> {
     let trust = trust.clone();
-    let (tls, no_trust) = threads.run(OwnWork::Certificates, move || tls(&trust)).await??;
+    let (tls, no_trust) = threads.run(ServerWork::Certificates, move || tls(&trust)).await??;
     let lookup = Arc::new(Lookup::new()?);
     let mut obstacles = [None, no_trust];
     let mut usable = Vec::new();

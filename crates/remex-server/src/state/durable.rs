@@ -20,7 +20,7 @@ use std::{
 use remex_base::{
     deadlines::Expire,
     lock,
-    threads::{OwnThreads, OwnWork},
+    threads::{ServerThreads, ServerWork},
 };
 use remex_process::{Tags, tree};
 use remex_proto::{ErrorKind, HostPath, RpcError, environment};
@@ -172,7 +172,7 @@ impl Durable {
     }
 
     /// Keeps up the link to a keeper; never ends.
-    pub(crate) async fn run(self: Arc<Self>, threads: Arc<OwnThreads>) {
+    pub(crate) async fn run(self: Arc<Self>, threads: Arc<ServerThreads>) {
         loop {
             let link = self.link.borrow().clone();
             if let Some(link) = link {
@@ -190,14 +190,14 @@ impl Durable {
                     let _ = rustix::process::waitpid(keeper, rustix::process::WaitOptions::NOHANG);
                     tree::kill_server(&tags)
                 };
-                if let Ok(Err(error)) = threads.run(OwnWork::Keeper, kill).await {
+                if let Ok(Err(error)) = threads.run(ServerWork::Keeper, kill).await {
                     tracing::error!(%error, "some durable processes are still alive after SIGKILL");
                 }
                 link.lose_all();
             }
             let durable = Arc::clone(&self);
             let runtime = tokio::runtime::Handle::current();
-            let started = threads.run(OwnWork::Keeper, move || {
+            let started = threads.run(ServerWork::Keeper, move || {
                 let _entered = runtime.enter();
                 start_keeper(&durable.state, &durable.config, &durable.own_tags, durable.quotas())
             });
@@ -217,7 +217,7 @@ impl Durable {
     }
 
     /// Connects to the keeper again as long as it runs; returns `false` once it has ended.
-    async fn relink(self: &Arc<Self>, link: &Arc<KeeperLink>, threads: &OwnThreads) -> bool {
+    async fn relink(self: &Arc<Self>, link: &Arc<KeeperLink>, threads: &ServerThreads) -> bool {
         let (mut pause, mut logged) = (RELINK_PAUSE, None);
         loop {
             // A keeper that is killed closes its sockets a moment before it has ended.
@@ -226,7 +226,7 @@ impl Durable {
             }
             let (durable, again) = (Arc::clone(self), Arc::clone(link));
             let runtime = tokio::runtime::Handle::current();
-            let connecting = threads.run(OwnWork::Keeper, move || {
+            let connecting = threads.run(ServerWork::Keeper, move || {
                 let _entered = runtime.enter();
                 match again.connect_again(durable.quotas()) {
                     // It is gone if it has left its lock as well, whatever has its pid.
@@ -303,7 +303,7 @@ impl Durable {
             };
             let Some(oldest) = oldest else { break false };
             let Some(process) = oldest.process.upgrade() else { continue };
-            if process.make_way() {
+            if process.expire_early() {
                 tracing::warn!(
                     session = oldest.session,
                     "no disk space left: deleting the log of a closed process"

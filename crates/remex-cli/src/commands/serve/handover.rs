@@ -16,7 +16,7 @@ use std::{
 };
 
 use remex_base::lock;
-use remex_rpc::{Inherited, Kept, ListenAddress, Listener};
+use remex_rpc::{HandoverSocket, Inherited, ListenAddress, Listener};
 use remex_server::Server;
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 use tokio::signal::unix::Signal;
@@ -50,18 +50,18 @@ pub(super) struct Handover {
 
 /// A listening socket that is passed to the next program; shared with what serves it, which may replace it.
 #[derive(Clone, Debug)]
-pub(super) struct Passing(Arc<Mutex<Kept>>);
+pub(super) struct Passing(Arc<Mutex<HandoverSocket>>);
 
 impl Passing {
     /// Passes this socket instead.
     pub(super) fn replace(&self, listener: &Listener) -> io::Result<()> {
-        let kept = listener.keep()?;
+        let kept = listener.for_handover()?;
         let earlier = std::mem::replace(&mut *self.lock(), kept);
         drop(earlier);
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, HandoverSocket> {
         lock(&self.0)
     }
 }
@@ -80,7 +80,7 @@ impl Handover {
 
     /// Adds a listener.
     pub(super) fn add(&mut self, url: &str, listener: &Listener) -> Result<Passing, Failure> {
-        let kept = listener.keep().map_err(cannot("keep a listening socket"))?;
+        let kept = listener.for_handover().map_err(cannot("keep a listening socket"))?;
         let passing = Passing(Arc::new(Mutex::new(kept)));
         self.sockets.push(passing.clone());
         self.urls.push(url.to_owned());
@@ -100,7 +100,7 @@ impl Handover {
         }
         command.args(std::env::args_os().skip(1)).env(VARIABLE, passed);
         let sockets: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
-        let error = remex_server::exec_command_keeping(command, &sockets);
+        let error = remex_server::exec_command_with_fds(command, &sockets);
         cannot(&format!("execute `{}`", self.program.display()))(error)
     }
 
@@ -157,7 +157,7 @@ pub(super) fn take() -> Result<Option<HandedOver>, Failure> {
 }
 
 fn take_socket(number: RawFd) -> io::Result<Inherited> {
-    let socket = remex_server::take_kept(number)?;
+    let socket = remex_server::take_inherited_fd(number)?;
     Ok(match socket_domain(&socket)? {
         AddressFamily::UNIX => Inherited::Unix(socket.into()),
         _ => Inherited::Tcp(socket.into()),
@@ -183,7 +183,7 @@ impl HandedOver {
 pub(crate) fn version_of(program: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
     command.arg("--version");
-    match remex_server::run_briefly(command, VERSION_PATIENCE) {
+    match remex_server::run_with_timeout(command, VERSION_PATIENCE) {
         Ok((status, said)) if status.success() && said.starts_with("remex ") => Ok(said.trim().to_owned()),
         Ok((status, _)) if status.success() => Err(format!("`{}` is not remex", program.display())),
         Ok((status, _)) => Err(format!("`{} --version` ended with {status}", program.display())),

@@ -20,8 +20,8 @@ impl Snapshot {
     /// Reads all processes whose tag, or lack of one, `is_wanted`; only the tag of the others is read.
     ///
     /// # Errors
-    /// If `/proc` cannot be read. A process that cannot be read for lack of descriptors or memory is an error as well: it
-    /// must not be mistaken for one that has ended.
+    /// If `/proc` cannot be read. A process that cannot be read for lack of descriptors or memory is an error as well:
+    /// it must not be mistaken for one that has ended.
     pub(super) fn take(is_wanted: impl Fn(Option<Tag>) -> bool) -> io::Result<Self> {
         let mut processes = Vec::new();
         for pid in proc::pids()? {
@@ -45,8 +45,8 @@ impl Snapshot {
 
     /// Returns the members of a scope.
     ///
-    /// The pid of a leader counts only if the leader is not reaped *after* the scan: then the pid was its own during the
-    /// scan.
+    /// The pid of a leader counts only if the leader is not reaped *after* the scan: then the pid was its own during
+    /// the scan.
     pub(super) fn members(&self, scope: &Scope) -> Vec<&Member> {
         let own_session = match scope {
             Scope::Process(_, leader) if !leader.is_reaped() => Some(leader.pid()),
@@ -71,7 +71,7 @@ impl Snapshot {
         found
     }
 
-    /// Returns the orphans of which it is not known whether they belong to a scope.
+    /// Returns the orphans that may or may not belong to a scope.
     pub(super) fn unclear(&self, scope: &Scope) -> Unclear {
         let mut unclear = Unclear::default();
         for member in &self.processes {
@@ -101,12 +101,12 @@ impl Snapshot {
     }
 }
 
-/// Orphans of which it is not known whether they belong to a scope.
+/// Orphans that may or may not belong to a scope.
 #[derive(Debug, Default)]
 pub(super) struct Unclear {
-    /// Those that others may have left behind, too.
+    /// Orphans that starts outside the scope may have left behind.
     pub(super) doubtful: BTreeSet<Pid>,
-    /// Those that may be none.
+    /// Processes that may turn out not to be orphans.
     pub(super) pending: BTreeSet<Pid>,
 }
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_takes_its_own_and_their_descendants_and_nobody_else() {
+    fn a_scope_covers_its_processes_and_their_descendants_only() {
         let (tags, others) = (Tags::new(), Tags::new());
         let (first, second, third) = (tags.tag(1, 1), tags.tag(1, 2), tags.tag(2, 1));
         let snapshot = Snapshot::new(vec![
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_reaped_leader_means_nothing() {
+    fn the_pid_of_a_reaped_leader_is_ignored() {
         let tag = Tags::new().tag(1, 1);
         let snapshot = Snapshot::new(vec![member(10, 1, 10, None), member(11, 1, 11, Some(tag))]);
         let leader = Leader::new(pid(10));

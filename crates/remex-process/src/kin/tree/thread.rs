@@ -1,8 +1,8 @@
 //! The thread that finds and kills process trees.
 //!
 //! It exists before anything is started and has its own descriptor table, so it works even if the program has no thread
-//! or descriptor left. One scan of `/proc` serves all pending requests; requests complete independently, and a tree that
-//! does not die is abandoned after [`KILL_TIMEOUT`] and blocks no other request.
+//! or descriptor left. One scan of `/proc` serves all pending requests; requests complete independently, and a tree
+//! that does not die is abandoned after [`KILL_TIMEOUT`] and blocks no other request.
 //!
 //! The descriptors of the program are not valid in that table, so this thread cannot wake tasks: a second thread calls
 //! the callbacks.
@@ -42,19 +42,19 @@ use crate::{
 
 /// How long to keep killing a tree; after that it is stuck in the kernel, or forks faster than we kill.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// The minimum number of scans before a kill is given up, however slow the host is.
+/// The minimum number of scans before a kill fails, however slow the host is.
 const MIN_SCANS: u32 = 20;
 /// From this scan on, processes are stopped first: a stopped process cannot fork.
 const STOP_FROM: u32 = 3;
 /// How long to wait for killed processes to end before the next scan: the first and the longest delay.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(250));
-/// How often the newest processes are looked at after one scan.
+/// How many rounds of examining the newest processes follow one scan.
 const MAX_ROUNDS: u32 = 300;
-/// How many of the newest processes are looked at in one round.
+/// How many of the newest processes are examined in one round.
 const MAX_CHASED: i32 = 5_000;
-/// How many ancestors of a new process are looked at: each had a moment to end since.
+/// How many ancestors of a new process are examined: each of them may have exited in the meantime.
 const MAX_ANCESTORS: u32 = 4;
-/// How long to wait for children of this program that are just being created: how often, and how long each time.
+/// How often, and how long each time, to wait for children of this program that are just being created.
 const MAX_SETTLING: u32 = 20;
 const SETTLING_PAUSE: Duration = Duration::from_millis(1);
 /// How many killed processes to wait for.
@@ -62,8 +62,8 @@ const MAX_WATCHED: usize = 256;
 
 /// The callback of a request, called on a thread that may run any short code.
 ///
-/// Dropped without a result, as in a panic, it receives an error; also on the other thread, because this one cannot
-/// wake tasks.
+/// If it is dropped without a result, as in a panic, it is called with an error. That, too, happens on the other
+/// thread, because this one cannot wake tasks.
 pub(super) struct Done<T: Send + 'static> {
     call: Option<Callback<T>>,
 }
@@ -112,18 +112,18 @@ pub(super) struct Kill {
     empty_scans: u32,
     /// The newest process before the last scan.
     newest: Option<i32>,
-    /// What the last scan, and the look at the newest processes after it, could not decide.
+    /// Processes that the last scan and the following rounds could not attribute.
     unclear: Unclear,
 }
 
-/// What is known of processes that were created during a scan.
+/// The result of chasing processes that were created during a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chase {
     /// None of them belongs to the tree.
     Nothing,
     /// Some belonged to the tree, and were killed.
     Caught,
-    /// There were too many to look at.
+    /// There were too many to examine.
     Unknown,
 }
 
@@ -207,7 +207,7 @@ fn killer() -> io::Result<Arc<KillHandle>> {
     thread::Builder::new().name("remex-kill".into()).spawn(move || {
         sys::block_signals();
         sys::favour_latency();
-        if let Err(error) = sys::own_descriptors(shared.wakeup.as_fd()) {
+        if let Err(error) = sys::unshare_descriptors(shared.wakeup.as_fd()) {
             tracing::warn!(%error, "cannot reserve descriptors for kills: processes cannot be killed when the program runs out of descriptors");
         }
         KillThread { handle: shared, kills: Vec::new(), dying: Vec::new() }.run();
@@ -283,7 +283,7 @@ impl KillThread {
     /// Scans once for all requests.
     fn scan_once(&mut self, requests: Vec<Request>) {
         if requests.iter().any(|request| matches!(request, Request::Kill(kill) if kill.scans == 0)) {
-            // Starts of which nothing is left must not raise doubts about whose an orphan is.
+            // Forgets starts without live processes, which would make the origin of an orphan ambiguous.
             adoption::reap_orphans();
         }
         let newest =
@@ -388,7 +388,7 @@ impl KillThread {
     fn send_signals(&mut self, members: &[&Member], signals: &[Signal]) -> io::Result<usize> {
         let (mut reached, mut refused) = (0, None);
         for member in members {
-            let Some(pidfd) = self.seize(member)? else { continue };
+            let Some(pidfd) = self.open_pidfd(member)? else { continue };
             match signals.iter().try_for_each(|&signal| sys::pidfd_signal(pidfd.as_fd(), signal)) {
                 Ok(()) => reached += 1,
                 Err(error) => refused = Some(error),
@@ -404,13 +404,13 @@ impl KillThread {
     }
 
     /// Opens the pidfd of a member, unless it has ended and its pid was reused.
-    fn seize(&mut self, member: &Member) -> io::Result<Option<OwnedFd>> {
+    fn open_pidfd(&mut self, member: &Member) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = rustix::process::Pid::from_raw(member.pid.as_raw()) else { return Ok(None) };
         let pidfd = loop {
             match pidfd_open(pid, PidfdFlags::empty()) {
                 Ok(pidfd) => break pidfd,
                 Err(Errno::SRCH) => return Ok(None),
-                // Killing this process is more important than watching the others.
+                // Killing this process is more important than waiting for the others to end.
                 Err(Errno::MFILE) if !self.dying.is_empty() => self.dying.clear(),
                 Err(errno) => return Err(errno.into()),
             }
@@ -426,26 +426,26 @@ impl KillThread {
     }
 }
 
-/// What was read about processes since the last scan, for all kills together. The next scan looks again.
+/// A cache of processes read since the last scan, for all kills together. The next scan starts without it.
 #[derive(Debug, Default)]
 struct Seen {
     members: HashMap<Pid, Option<Member>>,
 }
 
 impl Seen {
-    fn look(&mut self, pid: Pid) -> Option<Member> {
-        self.members.entry(pid).or_insert_with(|| look(pid)).clone()
+    fn member(&mut self, pid: Pid) -> Option<Member> {
+        self.members.entry(pid).or_insert_with(|| read_member(pid)).clone()
     }
 }
 
-fn look(pid: Pid) -> Option<Member> {
+fn read_member(pid: Pid) -> Option<Member> {
     proc::member(pid, proc::tag(pid).ok()?).ok()?
 }
 
-/// Kills what a tree has forked since the scan began.
+/// Kills the processes that a tree has forked since the scan began.
 ///
-/// A program that forks and exits all the time is never where a scan has seen it. Its newest process has one of the
-/// newest numbers, so these are looked at one by one, until no more are given out.
+/// A program that keeps forking and exiting is never where a scan has seen it. Its newest process has one of the newest
+/// pids, so these are examined one by one until no new ones are assigned.
 fn chase(kill: &mut Kill, seen: &mut Seen) -> Chase {
     let mut chase = Chase::Nothing;
     let (Some(mut known), false) = (kill.newest, matches!(kill.scope, Scope::Group(..))) else {
@@ -457,7 +457,7 @@ fn chase(kill: &mut Kill, seen: &mut Seen) -> Chase {
             kill.newest = Some(newest);
             return chase;
         }
-        // The numbers wrap, or more were given out than it makes sense to look at.
+        // The numbers wrapped, or more were assigned than it makes sense to examine.
         if newest < known || newest - known > MAX_CHASED {
             return Chase::Unknown;
         }
@@ -474,7 +474,7 @@ fn chase(kill: &mut Kill, seen: &mut Seen) -> Chase {
 
 /// Kills a process if it belongs to the tree, by its tag or its parents; returns when it started.
 fn kill_one(pid: Pid, kill: &mut Kill, seen: &mut Seen) -> Option<u64> {
-    let before = seen.look(pid)?;
+    let before = seen.member(pid)?;
     match belongs(before.clone(), kill, seen) {
         Claim::Sure => {}
         claim => {
@@ -484,8 +484,8 @@ fn kill_one(pid: Pid, kill: &mut Kill, seen: &mut Seen) -> Option<u64> {
     }
     let number = rustix::process::Pid::from_raw(pid.as_raw())?;
     let pidfd = pidfd_open(number, PidfdFlags::empty()).ok()?;
-    // The descriptor refers to the process that has the pid now.
-    let now = look(pid).filter(|now| now.started == before.started)?;
+    // The pid may have been reused before the descriptor was opened, so verify the identity of the process.
+    let now = read_member(pid).filter(|now| now.started == before.started)?;
     sys::pidfd_signal(pidfd.as_fd(), Signal::KILL).ok()?;
     Some(now.started)
 }
@@ -505,14 +505,14 @@ fn belongs(mut member: Member, kill: &Kill, seen: &mut Seen) -> Claim {
             Claim::No => {}
             claim => return claim,
         }
-        let parent = member.parent.and_then(|pid| seen.look(pid));
+        let parent = member.parent.and_then(|pid| seen.member(pid));
         let Some(parent) = parent else { return Claim::No };
         member = parent;
     }
     Claim::No
 }
 
-/// Returns the processes that people have started: all but the first ones of jails.
+/// Returns the processes that clients have started: all but the first processes of jails.
 fn commands(mut members: Vec<&Member>) -> Vec<&Member> {
     members.retain(|member| !member.tag.is_some_and(Tag::is_init));
     members
@@ -527,14 +527,15 @@ impl Kill {
         }
     }
 
-    /// Waits a moment until it is known of all processes what they are; returns whether it is.
+    /// Waits a moment until every process can be attributed; returns whether that succeeded.
     ///
-    /// What has gone meanwhile is not known: another process may have taken its place, which only the next scan finds.
+    /// A process that ends meanwhile cannot be attributed: a child of it, which only the next scan finds, may have
+    /// replaced it.
     fn settle(&mut self) -> bool {
         let Self { scope, unclear, .. } = self;
         let is_unclear = |pid: &Pid| {
             let member = proc::tag(*pid).and_then(|tag| proc::member(*pid, tag)).ok().flatten();
-            // One that turns out to belong to the tree is found by the next scan.
+            // The next scan finds processes that turn out to belong to the tree.
             member.is_some_and(|member| scope.claim(&member) != Claim::No)
         };
         for _ in 0..MAX_SETTLING {
@@ -548,7 +549,7 @@ impl Kill {
         false
     }
 
-    /// Returns how many were killed, unless something may be left.
+    /// Returns how many processes were killed, or an error if some may be left.
     fn proven(&self) -> io::Result<usize> {
         let unclear = self.unclear.doubtful.union(&self.unclear.pending);
         let unclear: Vec<Pid> = unclear.copied().collect();

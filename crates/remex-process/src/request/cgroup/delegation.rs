@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What systemd sets on a cgroup that it leaves to the program in it. Only root can read the first one.
+/// The attributes that systemd sets on a cgroup that it delegates. Only root can read the first one.
 const MARKS: [&str; 2] = ["trusted.delegate", "user.delegate"];
 
 /// Returns the directory of the cgroup of version 2 that this program is in.
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_of_a_part_shows_only_that_part() {
+    fn a_partial_mount_shows_only_its_part() {
         let mounts: &[u8] = b"30 24 0:26 /a /mnt/my\\040groups rw - cgroup2 none rw\n";
         assert_eq!(locate("0::/a/b\n", mounts), Some("/mnt/my groups/b".into()));
         assert_eq!(locate("0::/other\n", mounts), None);

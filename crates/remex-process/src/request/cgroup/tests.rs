@@ -83,7 +83,7 @@ fn limits_are_written_as_the_kernel_reads_them() {
 }
 
 #[test]
-fn kills_for_lack_of_memory_are_counted_by_the_cgroup() {
+fn oom_kills_are_counted_by_the_cgroup() {
     assert_eq!(oom_kills("low 0\nhigh 0\nmax 57\noom 3\noom_kill 2\noom_group_kill 1\n"), Some(2));
     assert_eq!(oom_kills("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n"), Some(0));
     assert_eq!(oom_kills(""), None);
@@ -160,7 +160,7 @@ async fn a_child_starts_in_its_own_cgroup_which_is_removed_after_its_end() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_server_left_behind_is_killed_and_removed() {
+async fn cgroups_of_an_earlier_server_are_killed_and_removed() {
     let Some(real) = RealCgroup::new("old") else {
         assert!(Cgroups::delegated().is_err(), "a cgroup that cannot be divided is not delegated");
         return skip(Need::Cgroups, "this program may not write to its cgroup of version 2");
@@ -184,7 +184,7 @@ async fn what_an_earlier_server_left_behind_is_killed_and_removed() {
 const FUGITIVE: &str = "exec prlimit --locks=5 setsid sh -c 'flee() { echo fleeing; (flee) & exit; }; flee'";
 
 #[tokio::test]
-async fn a_cgroup_is_killed_with_everything_that_flees_in_it() {
+async fn killing_a_cgroup_ends_processes_that_keep_forking() {
     let Some(real) = RealCgroup::new("kill") else {
         assert!(Cgroups::delegated().is_err(), "a cgroup that cannot be divided is not delegated");
         return skip(Need::Cgroups, "this program may not write to its cgroup of version 2");
@@ -211,19 +211,19 @@ async fn a_cgroup_is_killed_with_everything_that_flees_in_it() {
 }
 
 #[test]
-fn the_entrance_is_closed_in_the_program() {
+fn the_entry_file_is_closed_on_exec() {
     let root = fake("memory\n", "");
     let cgroups = Arc::new(Cgroups::open(root.path().to_owned(), Path::new("")).unwrap());
     let cgroup = cgroups.create(CgroupLimits::default()).unwrap();
     fs::write(cgroup.path.join("cgroup.procs"), "").unwrap();
-    let entrance = cgroup.entrance().unwrap();
-    let flags = rustix::io::fcntl_getfd(entrance.as_fd()).unwrap();
+    let entry_file = cgroup.entry_file().unwrap();
+    let flags = rustix::io::fcntl_getfd(entry_file.as_fd()).unwrap();
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
 }
 
 #[cfg(feature = "serde")]
 #[test]
-fn a_start_that_travels_gets_a_cgroup_of_its_receiver_or_is_refused() {
+fn a_deserialized_start_gets_a_cgroup_of_its_receiver_or_is_refused() {
     let (here, there) = (fake("memory\n", ""), fake("memory pids\n", ""));
     let open = |directory: &tempfile::TempDir| {
         Arc::new(Cgroups::open(directory.path().to_owned(), Path::new("")).unwrap())

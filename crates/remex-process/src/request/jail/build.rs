@@ -33,7 +33,7 @@ impl Failed {
     }
 }
 
-/// Gives the calling process a mount namespace of its own, in which there is only what the plan says.
+/// Gives the calling process its own mount namespace, with the mounts of the plan only.
 ///
 /// # Safety
 /// Call it only in a child that has entered the other namespaces of the jail, with all signals blocked.
@@ -52,7 +52,7 @@ pub(crate) unsafe fn build(plan: &Plan) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Gives up all capabilities for good, and the means to gain others.
+/// Drops all capabilities permanently, and prevents the process from gaining others.
 ///
 /// # Safety
 /// Call it only in a child.
@@ -66,7 +66,8 @@ pub(crate) unsafe fn drop_privileges() -> Result<(), i32> {
         for capability in 0..CAPABILITIES {
             if prctl(libc::PR_CAPBSET_DROP, capability) < 0 {
                 match errno() {
-                    // Beyond the last one; or who had no privileges outside either gains none by executing a program.
+                    // Beyond the last capability; or without privileges, in which case executing a program gains none
+                    // either.
                     libc::EINVAL | libc::EPERM => break,
                     errno => return Err(errno),
                 }
@@ -122,7 +123,7 @@ unsafe fn leave_base() -> Result<(), i32> {
     unsafe { change_root(c"/new") }
 }
 
-/// Keeps what happens to mounts elsewhere from happening here, and the other way round.
+/// Stops mount events from propagating between this namespace and others.
 pub(super) unsafe fn detach_propagation() -> Result<(), i32> {
     let none = ptr::null::<libc::c_char>();
     // SAFETY: the string ends with NUL.
@@ -154,7 +155,7 @@ unsafe fn make(what: &Mount) -> Result<(), i32> {
             Mount::Device { from, to } => {
                 // Devices can be written to on a read-only mount, but their modes and times cannot be changed.
                 let flags = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY;
-                // A host without this device is none of our business.
+                // The host may lack this device.
                 unless_missing(bind(from, to, flags))
             }
             Mount::Cover { path } => bind(c"/empty-directory", path, attributes(Writes::Denied)),
@@ -190,7 +191,7 @@ fn unless_missing(result: Result<(), i32>) -> Result<(), i32> {
     }
 }
 
-/// Covers whatever is at a path by something that nobody may open.
+/// Covers a path with an empty file or directory that cannot be opened.
 unsafe fn hide(path: &CStr) -> Result<(), i32> {
     // SAFETY: the string ends with NUL, and the struct is plain data for which zeros are valid.
     unsafe {
@@ -214,7 +215,7 @@ const AT_RECURSIVE: c_int = 0x8000;
 const MOVE_MOUNT_F_EMPTY_PATH: c_int = 4;
 const MOVE_MOUNT_T_EMPTY_PATH: c_int = 0x40;
 
-/// Binds a tree with everything mounted in it, with these attributes in addition to those that its mounts have.
+/// Binds a tree with all mounts below it, and adds these attributes to theirs.
 unsafe fn bind(from: &CStr, to: &CStr, attributes: u64) -> Result<(), i32> {
     #[repr(C)]
     struct Attributes {

@@ -14,7 +14,7 @@ pub enum JailError {
     /// A pattern that matches too much, or must look at too many files.
     #[error("the patterns of the profile concern more than {limit} {what}")]
     TooMany {
-        /// What there is too much of.
+        /// What exceeds the limit.
         what: Cow<'static, str>,
         /// How many are accepted.
         limit: usize,
@@ -45,7 +45,7 @@ pub enum JailError {
         /// The reason.
         why: Cow<'static, str>,
         /// Why there are no namespaces: the step that failed.
-        #[cfg_attr(feature = "serde", serde(with = "super::plain::failed_step"))]
+        #[cfg_attr(feature = "serde", serde(with = "super::serde_with::failed_step"))]
         namespaces: Box<JailError>,
     },
     /// A step failed.
@@ -147,7 +147,7 @@ impl JailError {
         match (step, *errno) {
             (Step::Namespaces | Step::Ids | Step::Base, libc::EPERM | libc::EACCES) => true,
             (Step::Namespaces, libc::EINVAL | libc::ENOSYS) => true,
-            // Otherwise there are too many of them for the moment.
+            // Otherwise the limit on namespaces is exhausted for now.
             (Step::Namespaces, libc::ENOSPC | libc::EUSERS) => has_setting(MAX_USER_NAMESPACES, "0"),
             // Parts of `/proc` are covered, as usual in containers.
             (Step::Proc, libc::EPERM) => true,
@@ -155,7 +155,7 @@ impl JailError {
         }
     }
 
-    /// Returns whether files have come or gone since the mounts were planned, so that another plan may do.
+    /// Returns whether files were created or removed since the mounts were planned, so that another plan may succeed.
     pub(crate) fn is_outdated(&self) -> bool {
         matches!(
             self,
@@ -226,7 +226,7 @@ fn step_hint(step: Step, errno: i32) -> &'static str {
     }
 }
 
-/// Returns how to allow user namespaces, by what forbids them on this host.
+/// Returns how to allow user namespaces, depending on what forbids them on this host.
 fn restriction() -> &'static str {
     if has_setting("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         "allow user namespaces with `sysctl kernel.unprivileged_userns_clone=1`"

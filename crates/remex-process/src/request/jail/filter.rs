@@ -1,10 +1,10 @@
 //! The system calls that a confined process may not make, as a program for the kernel's filter.
 //!
-//! A second wall behind the namespaces: it takes away what has often been a way out of them, and what they do not
-//! cover. Refused calls fail with `EPERM`; a call of another architecture kills a confined process, because its numbers
-//! mean something else. Start at [`Filter`].
+//! A second layer behind the namespaces: it refuses calls that have often been used to escape from them, and calls that
+//! they do not cover. Refused calls fail with `EPERM`; a call of another architecture kills a confined process, because
+//! its numbers mean something else. Start at [`Filter`].
 
-mod alone;
+mod landlock_only;
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use libc::{c_long, sock_filter};
 /// What the filter refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strictness {
-    /// Only what would hide a process from a kill, or make it a child of the server.
+    /// Only calls that would hide a process from a kill, or make it a child of the server.
     Pids,
-    /// Everything that confinement does not need; the network is that of the host.
+    /// All calls that could break the confinement; the network is that of the host.
     Confined,
-    /// As above; and sockets only for the loopback device of the own network.
+    /// As [`Confined`](Self::Confined), and sockets other than those for the loopback device of the jail's own network.
     Offline,
 }
 
@@ -131,8 +131,8 @@ const CLONE_NEWTIME: u32 = 0x80;
 /// Bytes typed into a terminal by a program, and the virtual console.
 const DENIED_IOCTLS: [u32; 2] = [libc::TIOCSTI as u32, libc::TIOCLINUX as u32];
 
-/// Leases and delegations, which also whoever may only read a file can take: until they are given back, the kernel lets
-/// nobody else open the file.
+/// Leases and delegations, which a process can take on files that it may only read: until they are released, other
+/// processes cannot open the file.
 const DENIED_FCNTLS: [u32; 2] = [libc::F_SETLEASE.cast_unsigned(), F_SETDELEG];
 
 const F_SETDELEG: u32 = 1040;
@@ -140,7 +140,7 @@ const F_SETDELEG: u32 = 1040;
 /// The usual execution domain, and the number that only asks for the current one.
 const PERSONALITIES: [u32; 2] = [0, u32::MAX];
 
-/// Routes and addresses of the own network namespace, which `getaddrinfo` asks for.
+/// Routes and addresses of the jail's own network namespace, which `getaddrinfo` queries.
 const NETLINK_ROUTE: u32 = 0;
 
 impl Filter {
@@ -158,7 +158,7 @@ impl Filter {
             filter.on_socket(strictness);
         }
         filter.on_clone(NUMBERS, if strictness == Strictness::Pids { 0 } else { NEW_NAMESPACES });
-        filter.on_first_process(NUMBERS);
+        filter.on_init(NUMBERS);
         let mut program =
             if strictness == Strictness::Pids { admit_architectures() } else { check_architecture() };
         program.extend(filter.search());
@@ -182,7 +182,7 @@ fn check_architecture() -> Vec<sock_filter> {
 fn admit_architectures() -> Vec<sock_filter> {
     let mut small = Cases::default();
     small.on_clone(SMALL_NUMBERS, 0);
-    small.on_first_process(SMALL_NUMBERS);
+    small.on_init(SMALL_NUMBERS);
     let mut others = vec![jump(libc::BPF_JEQ, SMALL_ARCHITECTURE, 1, 0), KILL, load(0)];
     others.extend(small.search());
     let offset = u8::try_from(others.len()).expect("three cases are short");
@@ -217,16 +217,16 @@ impl Cases {
         self.on(number, &[argument(0), jump(libc::BPF_JSET, flags, 0, 1), errno(libc::EPERM), ALLOW]);
     }
 
-    /// Refuses new processes with one of these flags, and those that would be children of the server: it does not know
-    /// of them, so nobody would reap them, and the first process of the jail could not end.
+    /// Refuses new processes with one of these flags, and those that would be children of the server: it would not know
+    /// them and never reap them, and the first process of the jail could not exit.
     fn on_clone(&mut self, numbers: Numbers, flags: i32) {
         self.on_flags(numbers.clone, (flags | libc::CLONE_PARENT).cast_unsigned());
         // Its flags are in memory, which a filter cannot read; libraries fall back to `clone`.
         self.on(numbers.clone3, &[errno(libc::ENOSYS)]);
     }
 
-    /// Keeps others from the first process, which bears the tag by which a kill finds it.
-    fn on_first_process(&mut self, numbers: Numbers) {
+    /// Refuses calls that change the first process, whose tag a kill relies on.
+    fn on_init(&mut self, numbers: Numbers) {
         self.on_argument(numbers.prlimit64, 0, &[1], Listed::Denied);
     }
 
@@ -311,7 +311,7 @@ fn search(cases: &[(u32, Vec<sock_filter>)]) -> Vec<sock_filter> {
     }
 }
 
-/// What it means that a value is in a list.
+/// Whether the values in a list are allowed or denied.
 #[derive(Clone, Copy)]
 enum Listed {
     Allowed,
@@ -470,7 +470,9 @@ mod tests {
     #[test]
     fn another_architecture_is_killed_in_a_sandbox() {
         let killed = libc::SECCOMP_RET_KILL_PROCESS;
-        for filter in [Filter::new(Strictness::Confined), Filter::new(Strictness::Offline), Filter::alone()] {
+        for filter in
+            [Filter::new(Strictness::Confined), Filter::new(Strictness::Offline), Filter::landlock_only()]
+        {
             assert_eq!(decide(&filter, SMALL_ARCHITECTURE, 3, [0; 3]), killed);
             #[cfg(target_arch = "x86_64")]
             assert_eq!(decide(&filter, ARCHITECTURE, c_long::from(X32) | libc::SYS_read, [0; 3]), killed);

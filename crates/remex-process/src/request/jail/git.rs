@@ -1,7 +1,7 @@
 //! Finds git directories below writable directories: git runs what it finds there.
 //!
-//! Looks at a bounded number of directories, because it happens at every start: those near the writable directory
-//! itself. What is left out is said in the log, once for each writable directory.
+//! Searches a bounded number of directories near the writable directory itself, because it runs at every start. An
+//! incomplete search is logged once for each writable directory.
 
 use std::{
     collections::BTreeSet,
@@ -15,9 +15,9 @@ use remex_sandbox::{Kind, Policy};
 
 /// How far below the root a git directory is found.
 const MAX_DEPTH: usize = 3;
-/// How many directories are looked at for each root; usually they are in the cache of the kernel.
+/// How many directories are searched for each root; usually they are in the kernel's cache.
 const MAX_DIRECTORIES: usize = 500;
-/// How many directories are looked at for all roots together, each with its share.
+/// How many directories are searched for all roots together, each of which has an equal share.
 const MAX_DIRECTORIES_OF_ALL: usize = 2_000;
 /// How many are protected; each costs two mounts.
 const MAX_FOUND: usize = 200;
@@ -52,9 +52,9 @@ pub(super) fn nested(policy: &Policy) -> Vec<(PathBuf, Kind)> {
 }
 
 struct Search {
-    /// How many directories may still be looked at.
+    /// How many directories may still be searched.
     left: usize,
-    /// Whether all directories that are near enough were looked at.
+    /// Whether all directories that are near enough were searched.
     is_complete: bool,
 }
 
@@ -69,14 +69,14 @@ impl Search {
         found
     }
 
-    /// Returns the directories in a directory, without links, and with what is hidden.
+    /// Returns the directories in a directory, including hidden ones and excluding links.
     fn directories(&mut self, directory: &Path) -> Vec<PathBuf> {
         let Some(now_left) = self.left.checked_sub(1) else {
             self.is_complete = false;
             return Vec::new();
         };
         self.left = now_left;
-        // What cannot be read is not a workspace.
+        // A directory that cannot be read is not a workspace.
         let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
         let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
         let mut entries =
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_says_whether_it_has_seen_everything() {
+    fn a_search_reports_whether_it_was_complete() {
         let directory = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(directory.path()).unwrap();
         for name in ["a/.git", "b/c/.git", "d/e/f/.git", "g/h/i/too/deep/.git"] {

@@ -1,4 +1,4 @@
-//! Where the paths are that no confined process may see.
+//! Resolves the paths that no confined process may see.
 
 use std::{
     collections::BTreeSet,
@@ -8,7 +8,7 @@ use std::{
 
 use super::error::JailError;
 
-/// Returns the paths without links. What does not exist needs no hiding.
+/// Returns the paths without links. A path that does not exist need not be hidden.
 ///
 /// A path that cannot be resolved for another reason might exist, and so must not be ignored.
 pub(super) fn resolve(hidden: &[PathBuf]) -> Result<BTreeSet<PathBuf>, JailError> {
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_missing_is_not_hidden() {
+    fn only_missing_paths_are_not_hidden() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         fs::write(base.join("file"), "").unwrap();

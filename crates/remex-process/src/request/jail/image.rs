@@ -1,14 +1,14 @@
-//! The programs of two processes in machine code: they need no library, and no file on the host.
+//! The programs of two processes as machine code, which need no library and no file on the host.
 //!
 //! The first process of a jail reads one byte from descriptor 0. At the end of file it exits at once, and the kernel
-//! kills everything in its pid namespace. A byte says that the command has ended: then it waits until it has no children, and exits. Signals are of
-//! no concern to it: the first process of a namespace ignores all that it does not handle, and with SIGCHLD ignored the
-//! kernel reaps its children.
+//! kills everything in its pid namespace. A byte says that the command has ended: then it waits until it has no
+//! children, and exits. Signals are of no concern to it: the first process of a namespace ignores all that it does not
+//! handle, and with SIGCHLD ignored the kernel reaps its children.
 //!
-//! The janitor waits until descriptor 0, the pidfd of the first process, is readable. Then it takes each argument but the
-//! first for the name of a directory: for argument `n`, descriptor `2n` is the directory, and `2n - 1` the one above. It
-//! waits until nobody else holds a lock on the directory, and removes it if it still has its name and is empty. It
-//! closes the directory before it goes on: janitors that wait for each other's locks would wait forever.
+//! The janitor waits until descriptor 0, the pidfd of the first process, is readable. Then it takes each argument but
+//! the first for the name of a directory: for argument `n`, descriptor `2n` is the directory, and `2n - 1` the one
+//! above. It waits until no other process holds a lock on the directory, and removes it if it still has its name and is
+//! empty. It closes the directory before it continues: janitors that wait for each other's locks would wait forever.
 
 /// The program of the first process, an ELF file.
 pub(crate) const INIT: [u8; HEADERS_LEN + CODE.len()] = image(&CODE);

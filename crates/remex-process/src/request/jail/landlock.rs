@@ -1,10 +1,10 @@
 //! Confines a process by Landlock: rights to files by the directories they are in, and scopes for signals and abstract
 //! unix sockets.
 //!
-//! In a jail of namespaces this is a second wall behind the mounts. It also covers what a read-only mount does not:
-//! named pipes and devices stay writable there. Rights only add up on the way from the root to a file, so a rule cannot
-//! take back what one above it grants; the mounts do that. What this kernel's Landlock does not know is left out.
-//! Where there are no namespaces, `alone.rs` uses the same rules as the only wall. Start at [`Ruleset`].
+//! In a jail of namespaces this is a second layer behind the mounts. It also covers named pipes and devices, which stay
+//! writable on a read-only mount. Rights add up along the path from the root to a file, so a rule cannot revoke what a
+//! rule above it grants; the mounts do that. Rights that this kernel's Landlock does not know are left out. Without
+//! namespaces, `landlock_only.rs` uses the same rules as the only protection. Start at [`Ruleset`].
 #![allow(unsafe_code)]
 
 use std::{
@@ -41,7 +41,7 @@ mod right {
     /// Version 5.
     pub(super) const IOCTL_DEV: u64 = 1 << 15;
 
-    /// Those that something other than a directory can have.
+    /// The rights that also apply to files, not only to directories.
     pub(super) const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
 }
 
@@ -50,12 +50,12 @@ const TCP: u64 = 0b11;
 /// Abstract unix sockets and signals; version 6.
 const SCOPES: u64 = 0b11;
 
-/// What `read` means.
+/// The rights that `read` grants.
 const READ: u64 = right::EXECUTE | right::READ_FILE | right::READ_DIR;
-/// What `read` means for files, without the names in directories.
+/// The rights that `read` grants to files, without listing directories.
 pub(super) const READ_FILES: u64 = right::EXECUTE | right::READ_FILE;
 pub(super) const READ_DIRECTORIES: u64 = right::READ_DIR;
-/// What `write` means. Devices cannot be created in a jail anyway.
+/// The rights that `write` grants. Devices cannot be created in a jail anyway.
 const WRITE: u64 = READ
     | right::WRITE_FILE
     | right::REMOVE_DIR
@@ -70,7 +70,7 @@ const WRITE: u64 = READ
 /// What the harmless devices need.
 pub(super) const DEVICE: u64 = right::READ_FILE | right::WRITE_FILE | right::IOCTL_DEV;
 
-/// What a jail has of its own, whatever the policy says.
+/// The paths that belong to the jail itself, whatever the policy says.
 const OWN: [(&CStr, u64); 3] = [(c"/proc", READ), (c"/dev", DEVICE | right::READ_DIR), (c"/dev/shm", WRITE)];
 
 /// The first version that lets files be renamed from one directory to another.
@@ -116,7 +116,8 @@ pub(super) enum Tcp {
 }
 
 impl Ruleset {
-    /// Returns the second wall for a jail with this policy, or `None` if this kernel's Landlock would break programs.
+    /// Returns the rules behind the mounts of a jail with this policy, or `None` if this kernel's Landlock would break
+    /// programs.
     pub(crate) fn behind_mounts(policy: &Policy) -> Option<Self> {
         let version = version().and_then(|version| i32::try_from(version).ok())?;
         let mut ruleset = Self::new(version, Tcp::Ignored)?;
@@ -156,7 +157,7 @@ impl Ruleset {
         Some(Self { attributes, attributes_len: words * size_of::<u64>(), rules: Vec::new() })
     }
 
-    /// Allows something at a path and below, unless a rule above allows it already.
+    /// Grants rights at a path and below, unless a rule above grants them already.
     fn allow(&mut self, path: &Path, rights: u64) {
         let is_above =
             |above: &CStr| path.starts_with(Path::new(std::ffi::OsStr::from_bytes(above.to_bytes())));
@@ -167,7 +168,7 @@ impl Ruleset {
         }
     }
 
-    /// Allows something at a path and below.
+    /// Grants rights at a path and below.
     pub(super) fn grant(&mut self, path: &Path, rights: u64) {
         // A path with a NUL does not exist.
         if let Ok(path) = CString::new(path.as_os_str().as_bytes()) {
@@ -175,7 +176,7 @@ impl Ruleset {
         }
     }
 
-    /// Returns where something is allowed.
+    /// Returns the paths at which rights are granted.
     #[cfg(test)]
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.rules.iter().map(|(path, _)| Path::new(std::ffi::OsStr::from_bytes(path.to_bytes())))
@@ -186,7 +187,7 @@ impl Ruleset {
     }
 }
 
-/// Confines the calling process for good, and everything that it starts.
+/// Confines the calling process and all its descendants permanently.
 ///
 /// Opens the paths as this process sees them. With a `terminal`, descriptor 0 is one, which the process may open again
 /// by its name.
@@ -216,7 +217,7 @@ unsafe fn fill(ruleset: &Ruleset, set: RawFd, terminal: Option<RawFd>) -> Result
         for (path, rights) in &ruleset.rules {
             let place = match locate(path) {
                 Ok(place) => place,
-                // Nothing is there that could be allowed.
+                // The path does not exist, so there is nothing to grant.
                 Err(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EACCES) => continue,
                 Err(errno) => return Err(errno),
             };
@@ -242,7 +243,7 @@ unsafe fn add(set: RawFd, place: RawFd, rights: u64) -> Result<(), i32> {
         check(unsafe { libc::syscall(libc::SYS_landlock_add_rule, set, PATH_BENEATH, &raw const beneath, 0) })
     };
     match add(rights) {
-        // It is no directory.
+        // It is not a directory.
         Err(libc::EINVAL) => match add(rights & right::OF_FILES) {
             // None of the rights is for files.
             Err(libc::ENOMSG) => Ok(()),
@@ -267,8 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn without_any_mount_the_second_wall_keeps_writes_inside() {
-        // Not in a directory for temporary files, which the profile lets everybody write.
+    fn without_mounts_landlock_confines_writes() {
+        // Not in a directory for temporary files, which are writable in this profile.
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         for name in ["w", "out"] {
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kernel_does_not_know_is_left_out() {
+    fn rights_unknown_to_the_kernel_are_left_out() {
         assert!(Ruleset::new(1, Tcp::Denied).is_none(), "files could not be moved between directories");
         let sizes = (2..=9).map(|version| Ruleset::new(version, Tcp::Denied).unwrap());
         let of = |ruleset: &Ruleset| {

@@ -1,9 +1,9 @@
 //! Directories that stand for protected paths that do not exist.
 //!
-//! A mount needs something to be mounted on. So an empty directory is made on the host, and covered in the jail. Its
-//! sticky bit tells it from what people make. Everyone who relies on it holds a shared lock on it, and it is removed by
-//! the last one: by the janitor of a jail (`janitor.rs`), which outlives the server, or here if no jail was built.
-//! Start at [`Placeholder::hold`].
+//! A mount needs a mount point, so an empty directory is created on the host and covered in the jail. Its sticky bit
+//! distinguishes it from directories of users. Every jail that relies on it holds a shared lock on it, and the last
+//! holder removes it: the janitor of a jail (`janitor.rs`), which outlives the server, or this module if no jail was
+//! built. Start at [`Placeholder::hold`].
 
 use std::{
     ffi::{CString, OsStr},
@@ -28,11 +28,11 @@ use rustix::{
 
 use super::error::JailError;
 
-/// How often a lock is tried for that another program holds for a moment.
+/// How often to try a lock that another program may hold for a moment.
 const ATTEMPTS: usize = 200;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// An empty directory on the host that is removed when nobody needs it.
+/// An empty directory on the host that is removed when no jail needs it.
 #[derive(Debug)]
 pub(crate) struct Placeholder {
     parent: OwnedFd,
@@ -44,12 +44,12 @@ pub(crate) struct Placeholder {
 /// What is at a protected path.
 pub(super) enum Found {
     Held(Placeholder),
-    /// Something that we have not made, or nothing that a confined process could create either.
+    /// Something other than a placeholder; or nothing, and a confined process could not create anything there either.
     Other(Kind),
 }
 
 impl Placeholder {
-    /// Makes a placeholder, unless there is something else at the path.
+    /// Creates a placeholder, unless something else exists at the path.
     pub(super) fn hold(path: &Path) -> Result<Found, JailError> {
         let failed =
             |errno: Errno| JailError::Unprotected { path: path.to_owned(), errno: errno.raw_os_error() };
@@ -58,26 +58,27 @@ impl Placeholder {
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = match openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-            // It has changed. The jail mounts every directory above a protected path, and so is refused.
+            // The parent has changed. The jail mounts every directory above a protected path, and so will be refused.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Found::Other(Kind::Missing)),
             parent => parent.map_err(failed)?,
         };
         for _ in 0..ATTEMPTS {
-            match look(parent.as_fd(), name).map_err(failed)? {
-                Look::Other(kind) => return Ok(Found::Other(kind)),
-                Look::Missing if is_closed(parent.as_fd()).map_err(failed)? => {
+            match inspect(parent.as_fd(), name).map_err(failed)? {
+                Occupant::Other(kind) => return Ok(Found::Other(kind)),
+                Occupant::Missing if is_closed(parent.as_fd()).map_err(failed)? => {
                     return Ok(Found::Other(Kind::Missing));
                 }
-                Look::Missing => match make(parent.as_fd(), name) {
+                Occupant::Missing => match make(parent.as_fd(), name) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(Errno::ROFS) => return Ok(Found::Other(Kind::Missing)),
-                    // What we may not do here, a process of ours may not do either, unless it can change that.
+                    // If we may not create it, a process of our user may not either, unless it can change the mode of
+                    // the parent.
                     Err(Errno::ACCESS) if !is_ours(parent.as_fd()).map_err(failed)? => {
                         return Ok(Found::Other(Kind::Missing));
                     }
                     Err(errno) => return Err(failed(errno)),
                 },
-                Look::Placeholder => match lock(parent.as_fd(), name).map_err(failed)? {
+                Occupant::Placeholder => match lock(parent.as_fd(), name).map_err(failed)? {
                     Some(directory) => {
                         let name = CString::new(name.as_bytes()).map_err(|_| failed(Errno::INVAL))?;
                         return Ok(Found::Held(Self { parent, name, directory: Some(directory) }));
@@ -101,8 +102,8 @@ impl Placeholder {
         self.directory.as_ref().map(AsFd::as_fd)
     }
 
-    /// Leaves it to another process that has the same descriptors.
-    pub(crate) fn leave(mut self) {
+    /// Hands it over to another process that has the same descriptors.
+    pub(crate) fn hand_over(mut self) {
         self.directory = None;
     }
 }
@@ -110,7 +111,7 @@ impl Placeholder {
 impl Drop for Placeholder {
     fn drop(&mut self) {
         let Some(directory) = self.directory.take() else { return };
-        // Otherwise somebody else needs it, and removes it later.
+        // Otherwise another holder needs it, and removes it later.
         if flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok()
             && is_named(self.parent.as_fd(), OsStr::from_bytes(self.name.to_bytes()), &directory)
             && let Err(error) = unlinkat(&self.parent, &*self.name, AtFlags::REMOVEDIR)
@@ -120,23 +121,23 @@ impl Drop for Placeholder {
     }
 }
 
-/// What is at a name, as far as placeholders are concerned.
-enum Look {
+/// What exists at the name of a placeholder.
+enum Occupant {
     Missing,
     Placeholder,
     Other(Kind),
 }
 
-fn look(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Look, Errno> {
+fn inspect(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Occupant, Errno> {
     let found = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => return Ok(Look::Missing),
+        Err(Errno::NOENT) => return Ok(Occupant::Missing),
         found => found?,
     };
     Ok(match FileType::from_raw_mode(found.st_mode) {
-        FileType::Directory if is_marked(&found) && is_empty(parent, name)? => Look::Placeholder,
-        FileType::Directory => Look::Other(Kind::Directory),
-        FileType::Symlink => Look::Other(Kind::Link),
-        _ => Look::Other(Kind::File),
+        FileType::Directory if is_marked(&found) && is_empty(parent, name)? => Occupant::Placeholder,
+        FileType::Directory => Occupant::Other(Kind::Directory),
+        FileType::Symlink => Occupant::Other(Kind::Link),
+        _ => Occupant::Other(Kind::File),
     })
 }
 
@@ -146,7 +147,7 @@ fn is_marked(found: &Stat) -> bool {
 
 fn is_empty(parent: BorrowedFd<'_>, name: &OsStr) -> Result<bool, Errno> {
     let directory = match openat(parent, name, DIRECTORY, Mode::empty()) {
-        // It is removed at this moment.
+        // Another holder is removing it.
         Err(Errno::NOENT) => return Ok(true),
         directory => directory?,
     };
@@ -163,7 +164,7 @@ fn make(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
     mkdirat(parent, name, Mode::from_raw_mode(0o1755))
 }
 
-/// Returns whether a process of our user without privileges can create nothing in a directory, nor change that.
+/// Returns whether an unprivileged process of our user can neither create anything in a directory nor change its mode.
 fn is_closed(parent: BorrowedFd<'_>) -> Result<bool, Errno> {
     let found = fstat(parent)?;
     let is_shared = Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH);
@@ -175,7 +176,7 @@ fn is_ours(directory: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(fstat(directory)?.st_uid == geteuid().as_raw())
 }
 
-/// Opens a placeholder with a shared lock, or returns `None` if it is being removed, or somebody else locks it.
+/// Opens a placeholder with a shared lock, or returns `None` if it is being removed or another process locks it.
 fn lock(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Option<OwnedFd>, Errno> {
     let directory = match openat(parent, name, DIRECTORY, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_who_needs_it_removes_it() {
+    fn the_last_holder_removes_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = fs::canonicalize(directory.path()).unwrap().join(".git");
         let (first, second) = (held(&path), held(&path));
@@ -218,7 +219,7 @@ mod tests {
         assert!(path.is_dir());
         drop(second);
         assert!(!path.exists());
-        // One that a crash left behind.
+        // A placeholder that a crash has left behind.
         fs::create_dir(&path).unwrap();
         rustix::fs::chmod(&path, Mode::from_raw_mode(0o1755)).unwrap();
         drop(held(&path));
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_made_stays() {
+    fn a_directory_of_another_program_stays() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         let other = |path: &Path| match Placeholder::hold(path) {
@@ -254,12 +255,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_somebody_else_is_waited_for_and_then_refused() {
+    fn a_lock_of_another_program_is_awaited_and_then_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = fs::canonicalize(directory.path()).unwrap().join(".git");
         let _first = held(&path);
         let other = fs::File::open(&path).unwrap();
-        // It cannot be had exclusively while it is in use.
+        // It cannot be locked exclusively while it is in use.
         assert_eq!(flock(&other, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
     }
 }

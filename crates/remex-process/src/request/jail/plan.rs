@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use remex_sandbox::{Access, Kind, Obstacle, Policy, Rule};
+use remex_sandbox::{Access, Kind, Policy, Rule, UnenforceableRule};
 use rustix::process::geteuid;
 
 use super::{
@@ -21,11 +21,11 @@ use super::{
     search,
 };
 
-/// Everything that builds the file system of a jail.
+/// The mounts that make up the file system of a jail.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) mounts: Vec<Mount>,
-    /// What was made on the host to be covered; to be removed when the jail has ended.
+    /// Placeholders created on the host to be covered; to be removed when the jail has ended.
     pub(crate) placeholders: Vec<Placeholder>,
 }
 
@@ -38,13 +38,13 @@ pub(crate) enum Mount {
     File { path: CString },
     /// A new symbolic link.
     Link { path: CString, target: CString },
-    /// A directory or a file with all that is mounted in it.
+    /// A directory or a file with all mounts below it.
     Bind { from: CString, to: CString, writes: Writes },
-    /// A device of the host, if it has it.
+    /// A device of the host, if it exists there.
     Device { from: CString, to: CString },
     /// Covers a directory by an empty one that cannot be written.
     Cover { path: CString },
-    /// Hides what is there.
+    /// Hides the file or directory at a path.
     Hide { path: CString, presence: Presence },
     /// Its own `/proc`.
     Proc { path: CString, writes: Writes },
@@ -55,7 +55,7 @@ pub(crate) enum Mount {
 }
 
 impl Mount {
-    /// Returns the path of the host that it is about, if any.
+    /// Returns the path on the host that it concerns, if any.
     pub(crate) fn subject(&self) -> Option<PathBuf> {
         let (Self::Directory { path, .. }
         | Self::File { path }
@@ -75,7 +75,7 @@ impl Mount {
 /// Whether something is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// It was found; if it has vanished, it may be elsewhere, so the jail must not be used.
+    /// It existed when the plan was made; if it has vanished, it may have moved, so the jail must not be used.
     Certain,
     Possible,
 }
@@ -95,10 +95,10 @@ pub(crate) enum Writes {
     Denied,
 }
 
-/// What the jail has of its own, whatever the policy says; entries below grant nothing.
+/// The paths that belong to the jail itself, whatever the policy says; entries below them grant nothing.
 const OWN: [&str; 2] = ["/proc", "/dev"];
 
-/// Devices that harm nobody.
+/// Harmless devices.
 pub(super) const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 
 /// The usual links in `/dev`.
@@ -110,7 +110,7 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("stdout", "/proc/self/fd/1"),
 ];
 
-/// What the kernel lets root read without any capability: about memory and processes of the whole host.
+/// Files about memory and processes of the whole host that the kernel lets root read without any capability.
 pub(super) const KERNEL_SECRETS: [&str; 22] = [
     "/proc/acpi",
     "/proc/kallsyms",
@@ -136,7 +136,7 @@ pub(super) const KERNEL_SECRETS: [&str; 22] = [
     "/sys/kernel/tracing",
 ];
 
-/// File systems whose files are switches of the kernel: who is root writes them without any capability.
+/// File systems whose files control the kernel: root can write them without any capability.
 const KERNEL_FILE_SYSTEMS: [&str; 16] = [
     "binder",
     "binfmt_misc",
@@ -164,11 +164,11 @@ struct Entry {
     origin: Origin,
 }
 
-/// Who has made what is at a path.
+/// Who created the file or directory at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Host,
-    /// We have, to have something to cover.
+    /// This server, as a mount point.
     Placeholder,
 }
 
@@ -183,12 +183,12 @@ impl Plan {
     ///
     /// Looks for files that match the patterns of the policy, so it may block.
     pub(crate) fn new(policy: &Policy, hidden: &[PathBuf]) -> Result<Self, JailError> {
-        if let Some(obstacle) = policy.obstacles().next() {
+        if let Some(obstacle) = policy.unenforceable_rules().next() {
             return Err(JailError::Policy(obstacle.into()));
         }
         let mut entries = Entries::new(policy, hidden)?;
-        let placeholders = entries.hold_places(policy)?;
-        let mut mounts = Mounts { entries: &entries, policy, made: Vec::new(), skeletons: 0 };
+        let placeholders = entries.add_placeholders(policy)?;
+        let mut mounts = Mounts { entries: &entries, policy, list: Vec::new(), skeletons: 0 };
         mounts.root();
         mounts.own();
         let mut points: BTreeSet<&Path> = entries.0.keys().map(PathBuf::as_path).collect();
@@ -196,7 +196,7 @@ impl Plan {
         points.remove(Path::new("/"));
         points.into_iter().for_each(|path| mounts.point(path));
         mounts.hide_kernel_secrets();
-        Ok(Self { mounts: mounts.made, placeholders })
+        Ok(Self { mounts: mounts.list, placeholders })
     }
 
     /// Plans the mounts that a new pid namespace needs, and nothing else.
@@ -210,7 +210,7 @@ impl Plan {
     }
 }
 
-/// The rules of the policy, what the server hides, and what nobody may write.
+/// The rules of the policy, the paths that the server hides, and the paths that no jail may write.
 struct Entries(BTreeMap<PathBuf, Entry>);
 
 impl Entries {
@@ -220,7 +220,7 @@ impl Entries {
             Self(rules.map(|rule| (rule.path.clone(), Entry::new(rule.access, rule.kind))).collect());
         if entries.0.values().any(|entry| entry.access == Access::Write) {
             for path in mounts_of(&KERNEL_FILE_SYSTEMS)? {
-                // One that is covered by another mount cannot be seen, and perhaps not be found.
+                // A mount that another mount covers is not accessible, and perhaps does not exist as a path.
                 if entries.access(&path) == Access::Write && !is_own(&path) && path.exists() {
                     entries.0.insert(path, Entry::new(Access::Read, Kind::Directory));
                 }
@@ -249,9 +249,8 @@ impl Entries {
         Ok(entries)
     }
 
-    /// Sees to it that there is something to cover at each protected path in a writable directory: what is missing could
-    /// be created.
-    fn hold_places(&mut self, policy: &Policy) -> Result<Vec<Placeholder>, JailError> {
+    /// Creates a placeholder for each missing protected path in a writable directory, where a process could create it.
+    fn add_placeholders(&mut self, policy: &Policy) -> Result<Vec<Placeholder>, JailError> {
         let mut placeholders = Vec::new();
         for rule in policy.rules().iter().filter(|rule| rule.access < Access::Write) {
             let parent = rule.path.parent().unwrap_or(&rule.path);
@@ -268,7 +267,7 @@ impl Entries {
                 }
                 Found::Other(Kind::Link) => {
                     let rule = Rule { kind: Kind::Link, ..rule.clone() };
-                    return Err(JailError::Policy(Obstacle { rule: &rule }.into()));
+                    return Err(JailError::Policy(UnenforceableRule { rule: &rule }.into()));
                 }
                 Found::Other(kind) => kind,
             };
@@ -293,8 +292,8 @@ impl Entries {
 
     /// Returns the directories that must stay where they are: they are writable and above an entry.
     ///
-    /// A process could rename one, and create another file or directory at the path of the entry. A mount point cannot be
-    /// renamed or removed.
+    /// A process could rename one, and create another file or directory at the path of the entry. A mount point cannot
+    /// be renamed or removed.
     fn pinned(&self) -> impl Iterator<Item = &Path> {
         let writable_above =
             |path: &&PathBuf| path.parent().is_some_and(|parent| self.access(parent) == Access::Write);
@@ -320,7 +319,7 @@ impl Entries {
 struct Mounts<'a> {
     entries: &'a Entries,
     policy: &'a Policy,
-    made: Vec<Mount>,
+    list: Vec<Mount>,
     skeletons: usize,
 }
 
@@ -336,42 +335,42 @@ impl Mounts<'_> {
 
     /// Mounts what the jail has of its own.
     fn own(&mut self) {
-        self.made.push(Mount::Proc { path: below("/new", Path::new("/proc")), writes: Writes::Denied });
+        self.list.push(Mount::Proc { path: below("/new", Path::new("/proc")), writes: Writes::Denied });
         let made = |name: &str| below("/dev", Path::new(name));
         let new = |name: &str| below("/new/dev", Path::new(name));
-        self.made.push(Mount::Directory { path: made(""), mode: 0o755 });
+        self.list.push(Mount::Directory { path: made(""), mode: 0o755 });
         for name in DEVICES {
-            self.made.push(Mount::File { path: made(name) });
+            self.list.push(Mount::File { path: made(name) });
         }
         for name in ["pts", "shm"] {
-            self.made.push(Mount::Directory { path: made(name), mode: 0o755 });
+            self.list.push(Mount::Directory { path: made(name), mode: 0o755 });
         }
         for (name, target) in DEVICE_LINKS {
-            self.made.push(Mount::Link { path: made(name), target: c_string(Path::new(target)) });
+            self.list.push(Mount::Link { path: made(name), target: c_string(Path::new(target)) });
         }
-        self.made.push(Mount::Bind { from: made(""), to: new(""), writes: Writes::Denied });
+        self.list.push(Mount::Bind { from: made(""), to: new(""), writes: Writes::Denied });
         for name in DEVICES {
-            self.made.push(Mount::Device { from: below("/old/dev", Path::new(name)), to: new(name) });
+            self.list.push(Mount::Device { from: below("/old/dev", Path::new(name)), to: new(name) });
         }
-        self.made.push(Mount::Terminals { path: new("pts") });
-        self.made.push(Mount::Memory { path: new("shm") });
+        self.list.push(Mount::Terminals { path: new("pts") });
+        self.list.push(Mount::Memory { path: new("shm") });
     }
 
-    /// Hides what is only for root, from a process that is root in name only. Others may not read it anyway.
+    /// Hides files of the kernel that only root may read, because a confined process may have the user id of root.
     fn hide_kernel_secrets(&mut self) {
         if geteuid().is_root() {
             let seen = KERNEL_SECRETS.map(Path::new).into_iter();
             let seen = seen.filter(|path| is_own(path) || self.entries.access(path) > Access::Deny);
             let hide = |path| Mount::Hide { path: below("/new", path), presence: Presence::Possible };
             let hidden: Vec<_> = seen.map(hide).collect();
-            self.made.extend(hidden);
+            self.list.extend(hidden);
         }
     }
 
-    /// Mounts what an entry or a pinned directory asks for.
+    /// Adds the mounts for an entry or a pinned directory.
     fn point(&mut self, path: &Path) {
         let Some(entry) = self.entries.0.get(path) else {
-            // A directory to be held in place.
+            // A pinned directory.
             return self.bind(path, Access::Write);
         };
         let is_there = matches!(entry.kind, Kind::File | Kind::Directory);
@@ -379,12 +378,12 @@ impl Mounts<'_> {
             Access::Deny if self.entries.grants_in(path).next().is_some() => self.skeleton(path),
             Access::Deny => {
                 let presence = entry.kind.into();
-                self.made.push(Mount::Hide { path: below("/new", path), presence });
+                self.list.push(Mount::Hide { path: below("/new", path), presence });
             }
             Access::Read if entry.origin == Origin::Placeholder => {
-                self.made.push(Mount::Cover { path: below("/new", path) });
+                self.list.push(Mount::Cover { path: below("/new", path) });
             }
-            // What is missing or a link is where nothing can be created or replaced.
+            // A missing path or a link needs no mount: it is where nothing can be created or replaced.
             access if is_there && !is_own(path) => self.bind(path, access),
             _ => {}
         }
@@ -392,10 +391,10 @@ impl Mounts<'_> {
 
     fn bind(&mut self, path: &Path, access: Access) {
         let writes = if access == Access::Write { Writes::Allowed } else { Writes::Denied };
-        self.made.push(Mount::Bind { from: below("/old", path), to: below("/new", path), writes });
+        self.list.push(Mount::Bind { from: below("/old", path), to: below("/new", path), writes });
     }
 
-    /// Covers a denied directory by one in which there is only the way to what is granted below.
+    /// Covers a denied directory with one that contains only the path to what is granted below.
     fn skeleton(&mut self, denied: &Path) {
         let name = format!("/skeleton-{}", self.skeletons);
         self.skeletons += 1;
@@ -419,19 +418,19 @@ impl Mounts<'_> {
         }
         for (path, node) in nodes {
             let path = below(&name, path.strip_prefix(denied).unwrap_or(&path));
-            self.made.push(match node {
-                // The way can be gone, and nothing else on it be seen.
+            self.list.push(match node {
+                // Traversable but not listable.
                 Node::Directory => Mount::Directory { path, mode: 0o111 },
                 Node::File => Mount::File { path },
                 Node::Link(target) => Mount::Link { path, target: c_string(&target) },
             });
         }
         let (from, to) = (below(&name, Path::new("")), below("/new", denied));
-        self.made.push(Mount::Bind { from, to, writes: Writes::Denied });
+        self.list.push(Mount::Bind { from, to, writes: Writes::Denied });
     }
 }
 
-/// What is in a directory that covers another.
+/// An entry of a directory that covers another one.
 enum Node {
     Directory,
     File,

@@ -1,7 +1,7 @@
 //! Finds the files that the patterns of a policy deny: mounts can cover only what exists.
 //!
-//! A directory that cannot be searched is denied as a whole, because a pattern may match in it. Otherwise a confined
-//! process could keep the next one from starting, with a directory of its own.
+//! A directory that cannot be searched is denied as a whole, because a pattern may match in it. Failing instead would
+//! let a confined process prevent the next start by creating such a directory.
 
 use std::{
     fs, io,
@@ -12,18 +12,18 @@ use remex_sandbox::{Pattern, Policy};
 
 use super::error::JailError;
 
-/// How many files and directories are looked at.
-const MAX_LOOKED_AT: usize = 200_000;
+/// How many files and directories are inspected.
+const MAX_INSPECTED: usize = 200_000;
 /// How many matches are covered; each costs a mount.
 const MAX_MATCHES: usize = 2_000;
 /// The longest path that can still be found below the directory in which a jail is built.
 const MAX_MOUNTED_LEN: usize = 4_000;
 
-/// Returns what the patterns match, without what is below a match.
+/// Returns the paths that the patterns match, except for those below another match.
 pub(super) fn matches(policy: &Policy) -> Result<Vec<PathBuf>, JailError> {
     let mut search = Search { policy, looked_at: 0, found: Vec::new() };
     for pattern in policy.patterns() {
-        search.look(&pattern.base, depth(pattern))?;
+        search.search(&pattern.base, depth(pattern))?;
     }
     let mut found = search.found;
     found.sort();
@@ -48,15 +48,15 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Looks at a path, and up to so many levels below it.
-    fn look(&mut self, base: &Path, depth: usize) -> Result<(), JailError> {
+    /// Searches a path, and up to `depth` levels below it.
+    fn search(&mut self, base: &Path, depth: usize) -> Result<(), JailError> {
         let mut left = vec![(base.to_owned(), depth)];
         while let Some((path, depth)) = left.pop() {
             self.looked_at += 1;
-            if self.looked_at > MAX_LOOKED_AT {
+            if self.looked_at > MAX_INSPECTED {
                 return Err(JailError::TooMany {
                     what: "files and directories".into(),
-                    limit: MAX_LOOKED_AT,
+                    limit: MAX_INSPECTED,
                 });
             }
             let kind = match fs::symlink_metadata(&path) {
@@ -81,7 +81,7 @@ impl Search<'_> {
             let entries = match fs::read_dir(&path) {
                 Ok(entries) => entries,
                 Err(error) if is_gone(&error) => continue,
-                // Neither can the process list it, but it may know a name.
+                // The process cannot list it either, but it may know a name.
                 Err(error) => {
                     self.deny_unsearchable(&path, &error)?;
                     continue;
@@ -111,7 +111,7 @@ impl Search<'_> {
             is_unsearchable && !self.policy.rules().iter().any(|rule| rule.path.starts_with(closed))
         });
         match closed {
-            // Many entries of one directory, one after the other.
+            // Usually several consecutive entries are in the same directory.
             Some(closed) if self.found.last().is_some_and(|last| last == closed) => Ok(()),
             Some(closed) => self.deny(closed.to_owned()),
             None => Err(failed(directory.to_owned(), error)),
@@ -123,7 +123,7 @@ impl Search<'_> {
     }
 }
 
-/// The jail has its own.
+/// Returns whether a path belongs to the jail itself, which never shows that of the host.
 fn is_own(path: &Path) -> bool {
     path == Path::new("/proc") || path == Path::new("/dev")
 }

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_sets_passes_the_same_exclusions() {
+    fn variables_set_by_a_program_pass_the_same_exclusions() {
         let passing = |policy: Option<&EnvPolicy>| {
             let names = ["PATH", "API_KEY", "EDITOR", "NODE_REPL_AUTH_TOKEN"];
             names.into_iter().filter(|name| passes(policy, OsStr::new(name))).collect::<Vec<_>>()
@@ -282,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_glob_matches_what_it_means(pattern in "[ab*?]{0,8}", name in "[abAB]{0,10}") {
+        fn a_glob_agrees_with_the_reference_implementation(pattern in "[ab*?]{0,8}", name in "[abAB]{0,10}") {
             let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
             prop_assert_eq!(glob(pattern, name), slow_glob(pattern, name));
         }

@@ -123,7 +123,7 @@ mod tests {
     use crate::base::blob;
 
     #[test]
-    fn the_fast_encoder_says_what_the_type_says() {
+    fn the_fast_encoder_agrees_with_the_type() {
         for content in [&b""[..], b"hi\n", &[0xff; 1000]] {
             let reply = ReadFileReply { data_base64: Blob::from(content.to_vec()) };
             let mut out = ReadFileReply::AROUND[0].as_bytes().to_vec();

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fast_encoder_says_what_the_type_says() {
+    fn the_fast_encoder_agrees_with_the_type() {
         for (content, eof) in [(&b""[..], true), (b"hi\n", false), (&[0xff; 1000], true)] {
             let block = Block { chunk: Blob::from(content.to_vec()), eof };
             let mut out = Vec::new();

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_survives_the_wire() {
+    fn a_hash_round_trips() {
         let hash = ContentHash(std::array::from_fn(|index| u8::try_from(index * 8).unwrap_or(255)));
         let text = serde_json::to_string(&hash).unwrap();
         assert!(text.starts_with("\"sha256:0008101820"), "{text}");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hash_is_refused_with_the_remedy() {
+    fn an_invalid_hash_is_refused_with_a_hint() {
         for text in ["", "sha256:", "sha256:00", "sha1:aa", &format!("sha256:{}é", "0".repeat(62))] {
             let error = text.parse::<ContentHash>().unwrap_err().to_string();
             assert!(error.contains("64 hexadecimal digits"), "{error}");

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_has_only_the_members_that_say_something() {
+    fn a_search_omits_members_with_default_values() {
         let text = r#"{"path":"file:///w","options":{"pattern":"a+","globs":["*.rs"]}}"#;
         let search: SearchFiles = serde_json::from_str(text).unwrap();
         assert_eq!(search.options, SearchOptions::pattern("a+").glob("*.rs"));

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn terminate_is_forceful_unless_told_otherwise() {
+    fn terminate_is_forceful_by_default() {
         let mode = |text: &str| serde_json::from_str::<Terminate>(text).map(|terminate| terminate.mode);
         assert_eq!(mode(r#"{"processId":"p"}"#).unwrap(), TerminateMode::Force);
         assert_eq!(mode(r#"{"processId":"p","mode":null}"#).unwrap(), TerminateMode::Force);

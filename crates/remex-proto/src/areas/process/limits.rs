@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_survive_the_wire() {
+    fn limits_round_trip() {
         let all = r#"{"cpuSeconds":1,"memoryBytes":2,"openFiles":3,"processes":4,"fileBytes":18446744073709551615}"#;
         let limits = parse(all).unwrap();
         assert_eq!(limits.file_bytes, NonZeroU64::new(u64::MAX));

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_for_the_exit_unless_told_otherwise() {
+    fn a_wait_is_for_the_exit_by_default() {
         let until = |text: &str| serde_json::from_str::<Wait>(text).map(|wait| wait.until);
         assert_eq!(until(r#"{"processId":"p"}"#).unwrap(), Until::Exit);
         assert_eq!(until(r#"{"processId":"p","until":null}"#).unwrap(), Until::Exit);

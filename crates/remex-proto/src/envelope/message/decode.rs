@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_almost_right_is_left_to_the_careful_way() {
+    fn almost_valid_messages_are_left_to_the_general_parser() {
         let right =
             r#"{"method":"process/output","params":{"processId":"p","seq":1,"stream":"pty","chunk":"aGkK"}}"#;
         assert!(OutputFrame::read(right.as_bytes()).is_some());
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_fast_encoder_writes_is_read_as_the_careful_way_reads_it(
+        fn the_fast_decoder_agrees_with_the_general_parser(
             process_id: String,
             session_id: Option<String>,
             incarnation: Option<u64>,
@@ -133,7 +133,7 @@ mod tests {
         }
 
         #[test]
-        fn with_any_byte_changed_the_fast_way_claims_nothing_that_the_careful_way_denies(
+        fn with_any_byte_changed_the_fast_decoder_accepts_nothing_that_the_general_parser_rejects(
             session_id in prop::option::of("[a-z\"]{0,4}"),
             incarnation: Option<u64>,
             seq: u64,

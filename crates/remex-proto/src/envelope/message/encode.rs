@@ -258,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_fast_encoder_of_bodies_says_what_the_type_says(request_id: String, seq: u64, bytes: Vec<u8>) {
+        fn the_fast_encoder_of_bodies_agrees_with_the_type(request_id: String, seq: u64, bytes: Vec<u8>) {
             let quoted = serde_json::to_string(&request_id).unwrap();
             let fast = written(|out| BodyFrame { request_id: &quoted, seq, bytes: &bytes }.write(out));
             let delta_base64 = Blob::from(bytes);
@@ -267,7 +267,7 @@ mod tests {
         }
 
         #[test]
-        fn the_fast_encoder_says_what_the_type_says(
+        fn the_fast_encoder_agrees_with_the_type(
             process_id: String,
             session_id: Option<String>,
             incarnation: Option<u64>,

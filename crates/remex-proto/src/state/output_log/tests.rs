@@ -58,7 +58,7 @@ fn a_chunk_has_bytes_of_one_moment_only() {
 }
 
 #[test]
-fn a_log_with_as_many_events_as_may_be_joins_what_it_could_not_take_otherwise() {
+fn a_log_at_its_limit_of_events_merges_chunks() {
     let mut log = OutputLog::new(SMALL);
     let say = |log: &mut OutputLog, hold: Hold, second: u64| {
         assert!(log.room(hold, usize::MAX) > 0, "a process with little to say does not wait");
@@ -128,13 +128,13 @@ fn a_line_on_one_stream_survives_a_flood_on_the_other() {
 fn a_head_gives_up_more_than_half_only_for_another() {
     let mut log = OutputLog::new(SMALL);
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 1_000]);
-    assert_eq!(log.kept.ends(Stream::Stdout)[0].len(), 50);
+    assert_eq!(log.head_tail.ends(Stream::Stdout)[0].len(), 50);
     append_all(&mut log, Hold::Nothing, Stream::Stderr, &[b'!'; 10]);
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 1_000]);
-    assert_eq!(log.kept.ends(Stream::Stdout)[0].len(), 40);
+    assert_eq!(log.head_tail.ends(Stream::Stdout)[0].len(), 40);
     append_all(&mut log, Hold::Nothing, Stream::Stderr, &[b'!'; 1_000]);
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'.'; 1_000]);
-    assert_eq!([Stream::Stdout, Stream::Stderr].map(|stream| log.kept.ends(stream)[0].len()), [25, 25]);
+    assert_eq!([Stream::Stdout, Stream::Stderr].map(|stream| log.head_tail.ends(stream)[0].len()), [25, 25]);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn an_index_of_tiny_events_counts_and_shrinks_with_them() {
 }
 
 #[test]
-fn a_late_reader_is_told_the_exact_gap() {
+fn a_late_reader_gets_the_exact_gap() {
     let mut log = OutputLog::new(SMALL);
     append_all(&mut log, Hold::Nothing, Stream::Stdout, &[b'a'; 64]);
     let mut seen = Cursor::START;
@@ -286,7 +286,7 @@ proptest! {
             append_all(&mut log, Hold::Nothing, stream, &bytes);
             truth[usize::from(is_error)].extend(bytes);
             prop_assert!(log.held_bytes() <= SMALL.retain_bytes);
-            prop_assert!(log.kept.len() <= SMALL.head_bytes * 3 / 2);
+            prop_assert!(log.head_tail.len() <= SMALL.head_bytes * 3 / 2);
         }
         let snapshot = log.snapshot(usize::MAX).unwrap();
         prop_assert_eq!(

@@ -420,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_follows_what_has_come_and_not_what_was_declared() {
+    fn memory_grows_with_received_bytes_and_not_with_the_declared_length() {
         let mut decoder = Decoder::new(Role::Client, 64 << 20);
         decoder.push(b"\x81\x7F\x00\x00\x00\x00\x03\xFF\xFF\xFF");
         assert_eq!(decoder.next(), None);

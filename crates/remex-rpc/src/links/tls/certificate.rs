@@ -1,4 +1,4 @@
-//! Reads whose a certificate is.
+//! Reads the names in a certificate.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use x509_parser::{
 
 use super::Pin;
 
-/// Reads a verified certificate; returns `None` if it is malformed or names nobody.
+/// Reads a verified certificate; returns `None` if it is malformed or has no name.
 pub(super) fn peer(der: &CertificateDer<'_>) -> Option<PeerCertificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let Pin(key_sha256) = Pin::of_key(certificate.public_key().raw);

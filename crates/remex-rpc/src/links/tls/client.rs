@@ -1,4 +1,4 @@
-//! The client's side: who a server has to be, and which certificate to present.
+//! The client's side: how it verifies the server, and which certificate it presents.
 
 use std::{
     path::PathBuf,
@@ -73,7 +73,7 @@ impl ClientTls {
     /// If the server is not who it has to be, or speaks no TLS. A server that refuses the client's certificate may say
     /// so only on the first read.
     pub async fn connect(&self, stream: Stream, host: &str) -> Result<Stream, TlsFailure> {
-        // The zone of an IPv6 address means something on this host only.
+        // The zone of an IPv6 address is meaningful only on this host.
         let name = host.split('%').next().unwrap_or_default();
         let name = ServerName::try_from(name.to_owned()).map_err(|_| TlsFailure::Name(host.to_owned()))?;
         let connector = TlsConnector::from(Arc::clone(&self.0));

@@ -1,4 +1,4 @@
-//! Why a client and a server did not agree on TLS.
+//! Why a TLS handshake failed.
 
 use std::{fmt, io};
 
@@ -181,7 +181,7 @@ impl From<&CertificateError> for TlsFailure {
                 Some(WrongKey { expected, found }) => {
                     Self::PinMismatch { expected: *expected, found: *found }
                 }
-                // What webpki says, which has no name for it in rustls.
+                // The text of a webpki error for which rustls has no variant.
                 None if inner.to_string().contains("CaUsedAsEndEntity") => Self::IsAuthority,
                 None => Self::Other(inner.to_string()),
             },

@@ -16,7 +16,7 @@ use super::TlsError;
 /// The longest file, in bytes: that of a system with all its CAs has a few hundred KiB.
 const MAX_FILE_LEN: u64 = 16 << 20;
 
-/// Opens a file: [`open_any`], or a way that no FIFO makes a server wait, such as `open_regular`.
+/// Opens a file: [`open_any`], or a function that never blocks on a FIFO, such as `open_regular`.
 pub(super) type Open = fn(&Path) -> io::Result<File>;
 
 /// Opens a file of any kind, such as a pipe of the shell.

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_a_pin_means_the_same() {
+    fn every_form_of_a_pin_parses_to_the_same() {
         let mut digest = [0xab; 32];
         digest[0] = 0x01;
         let pin = Pin(digest);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_pins() {
+    fn other_texts_are_not_pins() {
         for text in
             ["", "sha256:", "sha1:00", "sha256//AAAA", &"0".repeat(63), &"0".repeat(65), &"é".repeat(32)]
         {

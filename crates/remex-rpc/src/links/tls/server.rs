@@ -33,10 +33,10 @@ use super::{
 };
 use crate::Stream;
 
-/// How long a refused peer may take to read why.
+/// How long a refused peer may take to read the reason.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How much of a refused peer's bytes is read, so that it is not reset before it has read why.
+/// How many bytes of a refused peer are read, so that it is not reset before it has read the reason.
 const UNREAD_BYTES: usize = 64 << 10;
 
 /// The answer to plain HTTP on a TLS port, with the status of RFC 2817.
@@ -60,11 +60,11 @@ pub struct ServerTls {
     files: ServerFiles,
     /// Replaced as a whole on a reload; connections keep the one they started with.
     loaded: Mutex<Arc<Loaded>>,
-    /// The files that were last tried, good or bad.
+    /// The versions of the files that were last tried, usable or not.
     tried: Mutex<Versions>,
 }
 
-/// Why a connection was not encrypted; a peer that listens has been told.
+/// Why a connection was not encrypted; the peer has been sent the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotEncrypted {
     /// The peer closed the connection before it sent anything.
@@ -73,15 +73,15 @@ pub enum NotEncrypted {
     /// The peer speaks plain HTTP or something else.
     #[error("the client does not speak TLS, which this port requires; it has to use `wss://` or `https://`")]
     NotTls,
-    /// The peer and the server did not agree.
+    /// The handshake failed.
     #[error("the TLS handshake failed: {0}")]
     Failed(String),
-    /// The certificate of the peer has no name to know it by.
+    /// The certificate of the peer has no name that can identify it.
     #[error("the client certificate contains neither a SPIFFE URI nor a DNS name nor a common name")]
     Nameless,
 }
 
-/// What a reload has found.
+/// The result of a reload.
 #[derive(Debug, Default)]
 pub struct Reloaded {
     /// Whether new contents are in use.
@@ -93,34 +93,34 @@ pub struct Reloaded {
 #[derive(Debug)]
 struct Loaded {
     config: Arc<ServerConfig>,
-    own: Part<Own>,
+    own: Reloadable<OwnCertificate>,
     /// Checks client certificates, if they are required.
-    clients: Part<Option<Arc<dyn ClientCertVerifier>>>,
+    clients: Reloadable<Option<Arc<dyn ClientCertVerifier>>>,
 }
 
 /// The certificate of the server with its key, and its DNS names.
 #[derive(Debug, Clone)]
-struct Own {
+struct OwnCertificate {
     key: Arc<CertifiedKey>,
     names: Arc<[String]>,
 }
 
-/// What some of the files contain. A mistake in one part keeps no change of another from counting.
+/// The contents of some of the files. An error in one part does not block changes of another.
 #[derive(Debug, Clone)]
-struct Part<T> {
+struct Reloadable<T> {
     contents: T,
     versions: Versions,
 }
 
-type Versions = Vec<Option<Version>>;
+type Versions = Vec<Option<FileVersion>>;
 
 /// Which version of a file was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Version {
+struct FileVersion {
     inode: u64,
     len: u64,
     modified_ns: (i64, i64),
-    /// Also tells of permissions, and of writes within one tick of the clock.
+    /// Changes with the permissions, too, and with writes within one tick of the clock.
     changed_ns: (i64, i64),
 }
 
@@ -215,10 +215,10 @@ impl Reloaded {
     /// Returns a part as its files are now, or as it was if they have not changed or cannot be used.
     fn newer<T: Clone>(
         &mut self,
-        before: &Part<T>,
+        before: &Reloadable<T>,
         versions: &Versions,
-        load: impl FnOnce() -> Result<Part<T>, TlsError>,
-    ) -> Part<T> {
+        load: impl FnOnce() -> Result<Reloadable<T>, TlsError>,
+    ) -> Reloadable<T> {
         if before.versions == *versions {
             return before.clone();
         }
@@ -236,7 +236,10 @@ impl Reloaded {
 }
 
 impl Loaded {
-    fn new(own: Part<Own>, clients: Part<Option<Arc<dyn ClientCertVerifier>>>) -> Self {
+    fn new(
+        own: Reloadable<OwnCertificate>,
+        clients: Reloadable<Option<Arc<dyn ClientCertVerifier>>>,
+    ) -> Self {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&VERSIONS)
             .expect("the provider supports both versions");
@@ -252,7 +255,7 @@ impl Loaded {
 }
 
 impl ServerFiles {
-    fn own(&self, open: Open) -> Result<Part<Own>, TlsError> {
+    fn own(&self, open: Open) -> Result<Reloadable<OwnCertificate>, TlsError> {
         // Taken first: a change while the files are read is noticed next time.
         let versions = self.own_versions();
         let chain = certificates(&self.certificate, open)?;
@@ -261,18 +264,18 @@ impl ServerFiles {
         let key = private_key(&self.key, open)?;
         let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
             .map_err(|error| invalid(&self.key, &error))?;
-        Ok(Part { contents: Own { key: Arc::new(key), names }, versions })
+        Ok(Reloadable { contents: OwnCertificate { key: Arc::new(key), names }, versions })
     }
 
-    fn clients(&self, open: Open) -> Result<Part<Option<Arc<dyn ClientCertVerifier>>>, TlsError> {
+    fn clients(&self, open: Open) -> Result<Reloadable<Option<Arc<dyn ClientCertVerifier>>>, TlsError> {
         let versions = self.client_versions();
-        let Some(path) = &self.client_ca else { return Ok(Part { contents: None, versions }) };
+        let Some(path) = &self.client_ca else { return Ok(Reloadable { contents: None, versions }) };
         check_writers(path).map_err(TlsError::Writable)?;
         let roots = Arc::new(roots(path, open)?);
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
         let contents = Some(verifier.map_err(|error| invalid(path, &error))?);
-        Ok(Part { contents, versions })
+        Ok(Reloadable { contents, versions })
     }
 
     fn versions(&self) -> Versions {
@@ -280,20 +283,20 @@ impl ServerFiles {
     }
 
     fn own_versions(&self) -> Versions {
-        [&self.certificate, &self.key].map(|path| Version::of(path)).to_vec()
+        [&self.certificate, &self.key].map(|path| FileVersion::of(path)).to_vec()
     }
 
     fn client_versions(&self) -> Versions {
-        self.client_ca.iter().map(|path| Version::of(path)).collect()
+        self.client_ca.iter().map(|path| FileVersion::of(path)).collect()
     }
 }
 
-impl Version {
+impl FileVersion {
     fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         let modified_ns = (metadata.mtime(), metadata.mtime_nsec());
         let changed_ns = (metadata.ctime(), metadata.ctime_nsec());
-        Some(Version { inode: metadata.ino(), len: metadata.len(), modified_ns, changed_ns })
+        Some(FileVersion { inode: metadata.ino(), len: metadata.len(), modified_ns, changed_ns })
     }
 }
 
@@ -305,7 +308,7 @@ async fn say_goodbye(mut stream: TcpStream, bytes: &[u8]) {
         let mut unread = (&mut stream).take(UNREAD_BYTES as u64);
         tokio::io::copy(&mut unread, &mut tokio::io::sink()).await
     };
-    // A peer that does not read is not told.
+    // A peer that does not read misses them.
     let _ = timeout(GOODBYE_TIMEOUT, goodbye).await;
 }
 

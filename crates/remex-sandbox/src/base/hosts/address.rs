@@ -9,13 +9,13 @@ pub(super) enum Reach {
     Public,
     /// To a network that the host is part of.
     Private,
-    /// Not beyond the host or its link, or to nobody in particular; also to the metadata services of clouds.
+    /// Nowhere beyond the host or its link, to no single host, or to the metadata service of a cloud.
     Local,
 }
 
-/// Addresses of metadata services that are not link-local: credentials of the host are there for the asking.
+/// Addresses of metadata services that are not link-local: they give credentials of the host to anyone who asks.
 const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16)];
-/// The same with IPv6, each with the first segments that it has for itself.
+/// The IPv6 prefixes of metadata services.
 const METADATA_V6: [&[u16]; 4] =
     [&[0xfd00, 0x0ec2], &[0xfd20, 0x00ce], &[0xfd00, 0x0042], &[0xfd00, 0xa9fe, 0xa9fe]];
 
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_reach_as_far_as_packets_to_them() {
+    fn addresses_are_classified_by_their_reach() {
         for (reach, addresses) in [
             (
                 Reach::Public,

@@ -21,7 +21,7 @@ fn reaches(hosts: &Hosts, host: &str, address: &str) -> Result<(), HostDenial> {
 }
 
 #[test]
-fn a_name_matches_whatever_its_case_and_its_final_dot() {
+fn name_matching_ignores_case_and_a_final_dot() {
     let list = hosts(&["Git.Example.COM", "api.example.net.:8443"]);
     for host in ["git.example.com", "GIT.EXAMPLE.com.", "git.example.com."] {
         assert!(allows(&list, host, 443) && allows(&list, host, 22), "{host}");
@@ -66,7 +66,7 @@ fn every_address_of_the_servers_own_host_needs_an_entry_for_itself() {
 }
 
 #[test]
-fn what_is_denied_is_denied_whatever_else_is_listed() {
+fn a_denied_host_stays_denied_whatever_else_is_listed() {
     let list: Hosts =
         HostList::parse(["*", "10.0.0.1"], ["bad.example.com", "*.evil.org", "10.0.0.1"]).unwrap().into();
     assert!(allows(&list, "example.com", 1) && allows(&list, "evil.org", 1));
@@ -75,7 +75,7 @@ fn what_is_denied_is_denied_whatever_else_is_listed() {
 }
 
 #[test]
-fn a_name_never_leads_to_an_address_that_its_entry_does_not_cover() {
+fn a_name_never_resolves_to_an_address_that_its_entry_does_not_cover() {
     let list = hosts(&["*.example.org", "internal.example.com", "10.1.2.3", "127.0.0.1", "localhost"]);
     let private = |address: &str| Err(HostDenial::Private(address.parse().unwrap()));
     let local = |address: &str| Err(HostDenial::Local(address.parse().unwrap()));
@@ -126,7 +126,7 @@ fn one_more_entry_is_for_exactly_this_host_and_changes_no_denial() {
 }
 
 #[test]
-fn an_entry_that_means_nothing_is_refused_with_the_reason() {
+fn an_invalid_entry_is_refused_with_the_reason() {
     let long = format!("{}.org", "a".repeat(64));
     let longer = ["abcdefghi."; 26].concat();
     for (entry, why) in [
@@ -177,7 +177,7 @@ fn an_entry_that_means_nothing_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_host_with_a_port_is_read_as_clients_write_it() {
+fn a_host_with_a_port_is_parsed_as_clients_write_it() {
     let parse = |text| HostName::parse_with_port(text, None).map(|(host, port)| (host.to_string(), port));
     assert_eq!(parse("Example.ORG.:443"), Ok(("example.org".to_owned(), 443)));
     assert_eq!(parse("[::FFFF:1.2.3.4]:80"), Ok(("1.2.3.4".to_owned(), 80)));
@@ -193,7 +193,7 @@ fn label() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_shown_is_read_as_the_same(
+    fn displayed_hosts_parse_back(
         labels in prop::collection::vec(label(), 1..5),
         prefix in prop::sample::select(vec!["", "*.", "**."]),
         port in prop::option::of(1..=u16::MAX),
@@ -214,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pattern_alone_never_leads_inside(bits in any::<u32>(), wide in any::<u128>(), domain in label()) {
+    fn a_pattern_alone_never_allows_a_private_address(bits in any::<u32>(), wide in any::<u128>(), domain in label()) {
         let list = hosts(&["*", "*.org", "**.net"]);
         for address in [IpAddr::V4(bits.into()), IpAddr::V6(wide.into())] {
             let is_public = Reach::of(address) == Reach::Public;
@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn a_floor_only_takes_away(
+    fn a_floor_only_restricts(
         labels in prop::collection::vec(label(), 1..4),
         ours in prop::collection::vec(label(), 1..3),
         floors in prop::collection::vec(label(), 1..3),

@@ -1,4 +1,4 @@
-//! The same for a string or a path that may be absent.
+//! Serializes optional strings and paths as bytes, for `#[serde(with = "os_bytes::option")]`.
 
 use std::ffi::{OsStr, OsString};
 

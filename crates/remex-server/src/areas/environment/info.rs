@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use remex_access::scope::{Permission, Scopes};
-use remex_base::threads::OwnWork;
+use remex_base::threads::ServerWork;
 use remex_proto::{
     RequestId,
     environment::{Info, State},
@@ -32,7 +32,7 @@ async fn completed(mut info: Info, host: &Arc<Host>, durable: Option<Arc<Durable
         let probing = Arc::clone(host);
         // Without a free thread the client learns everything else.
         info.confinement =
-            host.own_threads().run(OwnWork::Probe, move || probing.support().probe()).await.ok();
+            host.own_threads().run(ServerWork::Probe, move || probing.support().probe()).await.ok();
     }
     if let Some(durable) = durable {
         info.state = Some(durable.describe().await);

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_base::{limits::Limits, threads::OwnWork};
+use remex_base::{limits::Limits, threads::ServerWork};
 use remex_proto::{process::Overflow, state::output_log::Hold};
 
 use super::{Keeper, Kept, LinkCaller};
@@ -107,7 +107,7 @@ fn sync(process: &Arc<Kept>, state: &ProcessState<Announcer>, job: Box<SyncJob>)
                 let waited = job.wait();
                 (job, waited)
             };
-            let Ok((job, waited)) = keeper.host.own_threads().run(OwnWork::Logs, wait).await else { return };
+            let Ok((job, waited)) = keeper.host.own_threads().run(ServerWork::Logs, wait).await else { return };
             let mut state = process.state();
             // Once: after that, every sync fails.
             if let Err(error) = &waited

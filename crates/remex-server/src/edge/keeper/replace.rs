@@ -14,8 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_base::threads::OwnWork;
-use remex_process::{Scope, Tags, exec_keeping, run_briefly, take_kept, tree};
+use remex_base::threads::ServerWork;
+use remex_process::{Scope, Tags, exec_with_fds, run_with_timeout, take_inherited_fd, tree};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;
@@ -78,7 +78,7 @@ pub(super) struct Passed {
 impl Tables {
     /// Takes what the program before this one has passed on in the memory file with this number.
     pub(super) fn take(number: RawFd) -> io::Result<Passed> {
-        let mut file = File::from(take_kept(number)?);
+        let mut file = File::from(take_inherited_fd(number)?);
         file.rewind()?;
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
@@ -89,9 +89,9 @@ impl Tables {
                 tables.version
             )));
         }
-        let listener = std::os::unix::net::UnixListener::from(take_kept(tables.listener)?);
+        let listener = std::os::unix::net::UnixListener::from(take_inherited_fd(tables.listener)?);
         let listener = UnixListener::from_std(listener)?;
-        let lock = Lock::passed(File::from(take_kept(tables.lock)?));
+        let lock = Lock::passed(File::from(take_inherited_fd(tables.lock)?));
         Ok(Passed { lock, listener, tables })
     }
 }
@@ -122,10 +122,10 @@ impl Keeper {
     /// Checks that a program runs and can go on from the tables.
     async fn check(&self, program: &Path) -> Result<(), String> {
         let program = program.to_owned();
-        let checked = self.host.own_threads().run(OwnWork::Program, move || {
+        let checked = self.host.own_threads().run(ServerWork::Program, move || {
             let mut command = Command::new(&program);
             command.args(["keeper", "--check-tables", &VERSION.to_string(), "/"]);
-            match run_briefly(command, CHECK_PATIENCE) {
+            match run_with_timeout(command, CHECK_PATIENCE) {
                 Ok((status, said)) if status.success() && said.trim() == KNOWS_TABLES => Ok(()),
                 Ok((status, _)) => Err(format!(
                     "`{}` cannot continue from the tables of this keeper, version {VERSION} ({status}); it is an older version, or \
@@ -189,7 +189,7 @@ impl Keeper {
         kept.extend([self.lock.as_fd(), listener.as_fd(), file.as_fd()]);
         let args = ["remex", "keeper", "--tables", &file.as_raw_fd().to_string()].map(OsString::from);
         let args = args.into_iter().chain([self.state.path().into()]).collect();
-        Err(exec_keeping(program.into(), args, &kept))
+        Err(exec_with_fds(program.into(), args, &kept))
     }
 
     /// Goes on with the processes of the program before this one.
@@ -212,7 +212,7 @@ impl Keeper {
         }
         let children: Vec<_> =
             self.entries().iter().filter_map(|entry| entry.process.hold_still().child()).collect();
-        if let Err(error) = remex_process::adopt_all_but(&children) {
+        if let Err(error) = remex_process::reap_unknown_children(&children) {
             tracing::warn!(%error, "cannot reap what the program before this one has started");
         }
     }

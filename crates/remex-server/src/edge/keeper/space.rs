@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use remex_base::threads::OwnWork;
+use remex_base::threads::ServerWork;
 use remex_log::{Options, Quota, Space as _};
 use tokio::sync::Notify;
 
@@ -89,7 +89,7 @@ impl Keeper {
             let host = Arc::clone(&self.host);
             self.host.spawn(async move {
                 let delete = move || deleted.into_iter().for_each(|dir| drop(fs::remove_dir_all(dir)));
-                let _ = host.own_threads().run(OwnWork::Deletions, delete).await;
+                let _ = host.own_threads().run(ServerWork::Deletions, delete).await;
             });
         }
         for (key, dir) in entries.iter().filter_map(|entry| {
@@ -114,7 +114,7 @@ impl Keeper {
         self.deleting.count.fetch_add(1, Ordering::Relaxed);
         // Deleting may take a while.
         self.host.spawn(async move {
-            let deleted = keeper.host.own_threads().run(OwnWork::Deletions, move || delete(&dir)).await;
+            let deleted = keeper.host.own_threads().run(ServerWork::Deletions, move || delete(&dir)).await;
             if let Ok(Err(error)) = deleted
                 && error.kind() != io::ErrorKind::NotFound
             {

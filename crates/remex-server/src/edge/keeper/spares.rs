@@ -15,7 +15,7 @@ use std::{
 };
 
 use remex_base::lock;
-use remex_log::{Blank, Options, Quota, Writer};
+use remex_log::{EmptyLog, Options, Quota, Writer};
 
 use crate::state::durable::DESCRIPTION;
 
@@ -44,7 +44,7 @@ struct Ready {
 struct Spare {
     dir: PathBuf,
     description: File,
-    log: Blank,
+    log: EmptyLog,
 }
 
 impl Spares {
@@ -72,7 +72,7 @@ impl Spares {
         log.into_writer(dir, options, space).inspect_err(|_| drop(fs::remove_dir_all(dir)))
     }
 
-    fn take(&self, dir: &Path, description: &[u8]) -> io::Result<Blank> {
+    fn take(&self, dir: &Path, description: &[u8]) -> io::Result<EmptyLog> {
         let ready = self.ready().spares.pop();
         // Somebody may have deleted it.
         match ready.map(|spare| spare.place(dir, description)) {
@@ -116,7 +116,7 @@ impl Spares {
         let create = || {
             let mut options = OpenOptions::new();
             let description = options.create_new(true).write(true).mode(0o600).open(dir.join(DESCRIPTION))?;
-            Ok(Spare { log: Blank::create(&dir)?, description, dir: dir.clone() })
+            Ok(Spare { log: EmptyLog::create(&dir)?, description, dir: dir.clone() })
         };
         create().inspect_err(|_| drop(fs::remove_dir_all(&dir)))
     }
@@ -127,7 +127,7 @@ impl Spares {
 }
 
 impl Spare {
-    fn place(mut self, dir: &Path, description: &[u8]) -> io::Result<Blank> {
+    fn place(mut self, dir: &Path, description: &[u8]) -> io::Result<EmptyLog> {
         let placed = self.description.write_all(description).and_then(|()| fs::rename(&self.dir, dir));
         match placed {
             Ok(()) => Ok(self.log),

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use remex_base::{clock::now_ms, threads::OwnWork};
+use remex_base::{clock::now_ms, threads::ServerWork};
 use remex_log::Space as _;
 use remex_proto::{ErrorKind, RpcError};
 
@@ -111,7 +111,8 @@ impl Keeper {
             let keeper = Arc::clone(self);
             self.host.spawn(async move {
                 let filling = Arc::clone(&keeper);
-                let _ = keeper.host.own_threads().run(OwnWork::Spares, move || filling.spares.refill()).await;
+                let _ =
+                    keeper.host.own_threads().run(ServerWork::Spares, move || filling.spares.refill()).await;
                 keeper.spares.refilled();
             });
         }
@@ -126,7 +127,7 @@ impl Keeper {
         };
         self.host
             .own_threads()
-            .run(OwnWork::Logs, sync)
+            .run(ServerWork::Logs, sync)
             .await
             .unwrap_or_else(|error| Err(io::Error::other(error.message)))
     }
@@ -148,7 +149,7 @@ impl Keeper {
             }
         };
         let wait = move || files.wait(sync).map(|()| files);
-        let waited = self.host.own_threads().run(OwnWork::Logs, wait).await;
+        let waited = self.host.own_threads().run(ServerWork::Logs, wait).await;
         let files = waited.unwrap_or_else(|error| Err(io::Error::other(error.message)))?;
         process.with_log(|log| log.files().synced(&files));
         Ok(())

@@ -6,7 +6,7 @@ use std::{
 };
 
 use remex_access::token::CredentialError;
-use remex_base::threads::OwnWork;
+use remex_base::threads::ServerWork;
 use tokio::time::timeout;
 
 use super::Server;
@@ -28,7 +28,7 @@ impl Server {
             return;
         };
         let server = Arc::downgrade(self);
-        let reading = self.host.own_threads().run(OwnWork::Credentials, move || {
+        let reading = self.host.own_threads().run(ServerWork::Credentials, move || {
             let reloaded = files.reload();
             drop(permit);
             reloaded.rejected.iter().for_each(CredentialError::report);

@@ -9,13 +9,13 @@ use std::{
 };
 
 use remex_access::{
-    admission::{Crowded, HalfOpenPermit, Origin, Permit, Refused},
+    admission::{HalfOpenPermit, LimitReached, Origin, Permit, Refused},
     audit::Login,
     auth::{Denied, Proof, SocketHolder, SocketOwner, TcpPeer},
     identity::{Credential, Identity},
     scope::Permission,
 };
-use remex_base::{certificate::PeerCertificate, metrics::CONTENT_TYPE, threads::OwnWork};
+use remex_base::{certificate::PeerCertificate, metrics::CONTENT_TYPE, threads::ServerWork};
 use remex_proto::{ErrorKind, RequestId, RpcError, message::Source};
 use remex_rpc::{
     FrameReader, Framing, HandshakeConfig, HostNames, NotUpgraded, Page, PeerProcess, Readiness, Received,
@@ -60,7 +60,7 @@ impl Server {
             let handshake = server.welcome_tcp(stream, ends, owner, &permit, tls);
             let admitted = tokio::select! {
                 admitted = handshake => admitted,
-                () = permit.evicted() => Err(NotAdmitted::Crowded(Crowded::HalfOpen)),
+                () = permit.evicted() => Err(NotAdmitted::LimitReached(LimitReached::HalfOpen)),
             };
             drop(permit);
             server.run(admitted).await;
@@ -209,7 +209,7 @@ impl Server {
     /// Finds out whether a jail confines the process at the other end.
     async fn holder(&self, ends: TcpEnds, owner: SocketOwner) -> SocketHolder {
         let look = move || socket_owner::find_holder(ends.local, ends.peer, owner);
-        self.host.own_threads().run(OwnWork::Peers, look).await.unwrap_or(SocketHolder::Hidden)
+        self.host.own_threads().run(ServerWork::Peers, look).await.unwrap_or(SocketHolder::Hidden)
     }
 
     /// Authenticates the sender of a request; a wrong token is answered late.
@@ -245,11 +245,11 @@ impl Server {
         &self,
         identity: &Identity,
         origin: Option<Origin>,
-    ) -> Result<Noticed<Permit>, Crowded> {
+    ) -> Result<Noticed<Permit>, LimitReached> {
         let permit = self.admission.admit(identity, origin, &self.host.limits());
         let permit = permit.inspect_err(|crowded| {
             self.host.metrics().connections_refused.add(1);
-            if let Some(suppressed) = self.admission.report(Refused::Crowded, Instant::now()) {
+            if let Some(suppressed) = self.admission.report(Refused::LimitReached, Instant::now()) {
                 tracing::warn!(%identity, error = %crowded, suppressed = nonzero(suppressed), "refused a client");
             }
         })?;
@@ -358,7 +358,7 @@ pub(super) enum NotAdmitted {
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error(transparent)]
-    Crowded(#[from] Crowded),
+    LimitReached(#[from] LimitReached),
 }
 
 /// The two ends of a TCP connection.

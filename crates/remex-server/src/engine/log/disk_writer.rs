@@ -87,7 +87,7 @@ impl DiskLogWriter {
         if self.writer.flush().is_err() {
             return Err(io::Error::other("the disk does not take the last output"));
         }
-        let loss = self.writer.unwritten_loss().map(Blob::from);
+        let loss = self.writer.unwritten_dropped_run().map(Blob::from);
         let sync_failure = self.syncing.as_ref().and_then(Syncing::failure).cloned();
         Ok(LogRecord { hold: self.hold, exit: self.exit.clone(), loss, sync_failure })
     }
@@ -119,7 +119,7 @@ impl DiskLogWriter {
         let written = log.written_progress(false);
         log.syncing = sync.then(|| Syncing::resume(written, log.next_seq(), sync_failure));
         if let Some(loss) = record.loss {
-            log.writer.resume_loss(&loss)?;
+            log.writer.resume_dropped_run(&loss)?;
         }
         // The server knows nothing of what came since.
         log.fresh.is_incomplete = true;
@@ -226,7 +226,7 @@ impl LogWriter for DiskLogWriter {
         if let Some(cause) = self.full {
             let mut dropped = vec![0; max.min(DROPPED_BYTES)];
             let len = fill(&mut dropped)?;
-            self.writer.lose(stream, len as u64, cause);
+            self.writer.drop_output(stream, len as u64, cause);
             fresh.is_incomplete = true;
             fresh.unannounced += len as u64;
             return Ok(len);

@@ -2,8 +2,8 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use remex_base::threads::OwnWork;
-use remex_process::{HiddenChildren, Look, Pid, Scope, Signal, tree};
+use remex_base::threads::ServerWork;
+use remex_process::{HiddenChildren, HiddenScan, Pid, Scope, Signal, tree};
 use remex_proto::{
     ErrorKind, RpcError,
     call::Empty,
@@ -103,17 +103,17 @@ impl<A: ServerAudience> RemoteProcess<A> {
         let until = Instant::now() + LOOKING_PATIENCE;
         loop {
             let looking = move || {
-                let look = children.look();
-                (children, look)
+                let scan = children.scan();
+                (children, scan)
             };
-            let looked = self.host.own_threads().run(OwnWork::Keeper, looking).await;
-            let (returned, look) = looked.map_err(|panicked| unsure(keeper, &panicked.to_string()))?;
+            let scanned = self.host.own_threads().run(ServerWork::Keeper, looking).await;
+            let (returned, scan) = scanned.map_err(|panicked| unsure(keeper, &panicked.to_string()))?;
             children = returned;
-            let (is_certain, doubt) = match look {
-                Ok(Look::Clear) => return Ok(()),
-                Ok(Look::Unsettled(pids)) if pids.is_empty() => continue,
-                Ok(Look::Hidden(pids)) => (true, hiding(&pids)),
-                Ok(Look::Unsettled(pids)) => (false, hiding(&pids)),
+            let (is_certain, doubt) = match scan {
+                Ok(HiddenScan::Clear) => return Ok(()),
+                Ok(HiddenScan::Unsettled(pids)) if pids.is_empty() => continue,
+                Ok(HiddenScan::Hidden(pids)) => (true, hiding(&pids)),
+                Ok(HiddenScan::Unsettled(pids)) => (false, hiding(&pids)),
                 Err(error) => (false, format!("the processes of that host cannot be looked at: {error}")),
             };
             if is_certain || Instant::now() >= until {

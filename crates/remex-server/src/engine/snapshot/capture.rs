@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use remex_process::{Child, ChildIo, Leader, Spawner, Start, Stdin, Stdio, Tag, read, tree, watch};
+use remex_process::{Child, ChildIo, Leader, Spawner, Start, Stdin, Stdio, Tag, read, register_fd, tree};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
@@ -146,7 +146,7 @@ struct Output {
 
 impl Output {
     fn new(fd: OwnedFd) -> Option<Self> {
-        Some(Output { fd: watch(fd, Interest::READABLE).ok()?, bytes: Vec::new(), is_at_end: false })
+        Some(Output { fd: register_fd(fd, Interest::READABLE).ok()?, bytes: Vec::new(), is_at_end: false })
     }
 
     /// Waits for more; never returns at the end. Cancel-safe.

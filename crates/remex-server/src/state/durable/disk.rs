@@ -77,7 +77,7 @@ fn progress_in(summary: &Summary) -> Progress {
         first_offset: summary.first_offset,
         newest: summary.next_seq - 1,
         produced: summary.produced,
-        retained: summary.offset.saturating_sub(summary.first_offset).saturating_sub(summary.lost),
+        retained: summary.offset.saturating_sub(summary.first_offset).saturating_sub(summary.dropped),
         exited: summary.exited.as_ref().map(|end| end.seq),
         is_closed: summary.closed.is_some(),
         exit,

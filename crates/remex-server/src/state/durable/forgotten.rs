@@ -29,7 +29,7 @@ pub(super) fn set_aside(log: &Path) -> io::Result<()> {
     if !aside.exists() {
         fs::rename(log, &aside)?;
     }
-    remex_log::strip(&aside).or_else(|error| {
+    remex_log::discard_output(&aside).or_else(|error| {
         tracing::warn!(%error, path = %aside.display(), "cannot free the space of a forgotten process");
         Ok(())
     })

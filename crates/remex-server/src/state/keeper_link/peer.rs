@@ -2,7 +2,7 @@
 
 use std::{os::fd::OwnedFd, time::Duration};
 
-use remex_process::watch;
+use remex_process::register_fd;
 use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, pidfd_open, test_kill_process},
@@ -25,7 +25,7 @@ impl Peer {
     pub(crate) fn new(pid: u32) -> Self {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK).ok());
-        Peer { pid, watched: pidfd.and_then(|pidfd| watch(pidfd, Interest::READABLE).ok()) }
+        Peer { pid, watched: pidfd.and_then(|pidfd| register_fd(pidfd, Interest::READABLE).ok()) }
     }
 
     /// Waits until it has ended.

@@ -6,7 +6,7 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
 };
 
-use remex_process::watch;
+use remex_process::register_fd;
 use rustix::buffer::spare_capacity;
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -30,7 +30,7 @@ impl LinkStream {
     pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let writing = stream.try_clone()?;
-        Ok(LinkStream { reading: watch(stream.into(), Interest::READABLE)?, writing })
+        Ok(LinkStream { reading: register_fd(stream.into(), Interest::READABLE)?, writing })
     }
 
     /// Waits until there is something to read.
@@ -62,7 +62,7 @@ impl LinkStream {
     /// Waits until there is room to write; an error ends both directions.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         let watched = async {
-            let watched = watch(self.writing.try_clone()?.into(), Interest::WRITABLE)?;
+            let watched = register_fd(self.writing.try_clone()?.into(), Interest::WRITABLE)?;
             watched.writable().await?.retain_ready();
             Ok(())
         };

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_request_that_is_dropped_is_answered_with_an_error_on_the_thread_for_answers() {
+fn a_dropped_request_fails_on_the_callback_thread() {
     start().unwrap();
     let (answer, answered) = mpsc::channel();
     let done = Done::new(move |result: io::Result<usize>| {
@@ -15,7 +15,7 @@ fn a_request_that_is_dropped_is_answered_with_an_error_on_the_thread_for_answers
 }
 
 #[test]
-fn a_process_that_has_gone_since_it_raised_doubts_is_looked_for_once_more() {
+fn a_doubtful_process_that_has_ended_causes_another_scan() {
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = Pid::new(child.id().cast_signed()).unwrap();
     child.wait().unwrap();

@@ -1,10 +1,10 @@
-//! Numbers of the operating system and of tags as plain data: what they do not stand for is an error.
+//! Serializes signals, pids and tags as plain numbers. Deserializing a number that stands for none of them is an error.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::{Pid, Signal, Tag, Tags};
 
-/// Serializes a type as a number from which it can be made again, unless the number means nothing.
+/// Implements `Serialize` and `Deserialize` for a type that converts to a number and, if the number is valid, back.
 macro_rules! serialize_as_number {
     ($type:ty, $what:literal, $number:ty, $to_number:expr, $from_number:expr) => {
         impl Serialize for $type {
@@ -41,7 +41,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a value as another process receives it.
+    /// Returns a value after serializing and deserializing it, as another process receives it.
     fn travelled<T: Serialize + DeserializeOwned>(value: &T) -> T {
         postcard::from_bytes(&postcard::to_stdvec(value).unwrap()).unwrap()
     }
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn every_signal_survives_and_no_other_number_is_one() {
+    fn every_signal_round_trips_and_other_numbers_are_refused() {
         for signal in (1..=libc::SIGRTMAX()).filter_map(Signal::from_number) {
             assert_eq!(travelled(&signal), signal);
         }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tags_of_a_server_survive_and_those_of_watchdogs_are_refused() {
+    fn server_tags_round_trip_and_watchdog_tags_are_refused() {
         let tags = Tags::new();
         for tag in [tags.tag(0, 0), tags.tag(u32::MAX, 7), tags.tag(1, 2).of_init()] {
             assert_eq!(travelled(&tag), tag);

@@ -1,8 +1,8 @@
 //! Sets up the first process of a jail until it executes its own program (`jail/image.rs`).
 //!
-//! It shares our memory until then, under the same restrictions as the process in `jail/build.rs`. It has namespaces of
-//! its own and nothing of the host: no file, no descriptor but one, no capability. So it can be started before anyone
-//! knows which command will enter its namespaces.
+//! It shares our memory until then, under the same restrictions as the process in `jail/build.rs`. It has its own
+//! namespaces and nothing of the host: no file, a single descriptor, no capability. So it can be started before it is
+//! known which command will enter its namespaces.
 #![allow(unsafe_code)]
 
 use std::{
@@ -22,11 +22,11 @@ use super::{
     error::Step,
     image::INIT,
 };
-use crate::base::shared_table::own_table;
+use crate::base::shared_table::unshare_table;
 
 /// What the first process needs.
-pub(crate) struct FirstSetup<'a> {
-    /// What others see as its command line.
+pub(crate) struct InitSetup<'a> {
+    /// Its command line, as other processes see it.
     pub(crate) name: &'a CStr,
     pub(crate) filter: &'a [sock_filter],
     /// `UID UID 1`, for the map of users.
@@ -35,7 +35,7 @@ pub(crate) struct FirstSetup<'a> {
     pub(crate) groups: &'a CStr,
     /// The end of a pipe that the process reads; not below 3.
     pub(crate) control: RawFd,
-    /// The first number that the process can do without; above that of the pipe.
+    /// The first descriptor number that the process does not need; above that of the pipe.
     pub(crate) descriptors_end: RawFd,
     pub(crate) has_own_network: bool,
 }
@@ -44,11 +44,11 @@ pub(crate) struct FirstSetup<'a> {
 ///
 /// # Safety
 /// Call it only in a process that was cloned into new user, mount and pid namespaces, with all signals blocked.
-pub(crate) unsafe fn become_first(setup: &FirstSetup<'_>) -> Failed {
+pub(crate) unsafe fn become_init(setup: &InitSetup<'_>) -> Failed {
     // SAFETY: passed on to the caller.
     let set_up = || unsafe {
         // Before it opens or closes anything, because it shares our descriptors.
-        own_table(setup.descriptors_end).map_err(Failed::at(Step::Init))?;
+        unshare_table(setup.descriptors_end).map_err(Failed::at(Step::Init))?;
         map_ids(setup).map_err(Failed::at(Step::Ids))?;
         try_proc()?;
         let program = empty_root().map_err(Failed::at(Step::Base))?;
@@ -68,7 +68,7 @@ pub(crate) unsafe fn become_first(setup: &FirstSetup<'_>) -> Failed {
 }
 
 /// Maps exactly the user and the group of the server.
-unsafe fn map_ids(setup: &FirstSetup<'_>) -> Result<(), i32> {
+unsafe fn map_ids(setup: &InitSetup<'_>) -> Result<(), i32> {
     // SAFETY: all strings end with NUL.
     unsafe {
         write_file(c"/proc/self/setgroups", b"deny")?;
@@ -77,7 +77,7 @@ unsafe fn map_ids(setup: &FirstSetup<'_>) -> Result<(), i32> {
     }
 }
 
-/// Finds out now whether commands can have a `/proc` of their own, which not every container allows.
+/// Checks early whether commands can mount their own `/proc`, which not every container allows.
 unsafe fn try_proc() -> Result<(), Failed> {
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     // SAFETY: all strings end with NUL.
@@ -87,7 +87,7 @@ unsafe fn try_proc() -> Result<(), Failed> {
     }
 }
 
-/// Makes a file system the root in which there is only the program of the process, and returns that.
+/// Makes a file system the root that contains only the program of the process, and returns the open program.
 ///
 /// It is mounted on `/proc` at first, which exists on every host.
 unsafe fn empty_root() -> Result<RawFd, i32> {
@@ -96,7 +96,7 @@ unsafe fn empty_root() -> Result<RawFd, i32> {
         libc::umask(0);
         mount(c"tmpfs", c"/proc", libc::MS_NOSUID | libc::MS_NODEV, c"mode=555,size=64k")?;
         change_root(c"/proc")?;
-        // Not to be read, so that the process that runs it has no memory that others may read or write.
+        // Not readable, so that the kernel makes the process that runs it non-dumpable.
         let file = open(c"/init", libc::O_CREAT | libc::O_WRONLY, 0o111)?;
         let written = libc::write(file, INIT.as_ptr().cast(), INIT.len());
         let result = if written == INIT.len() as isize { Ok(()) } else { Err(errno()) };
@@ -130,7 +130,7 @@ unsafe fn loopback() -> Result<(), i32> {
 }
 
 /// Gives the first process its control pipe as descriptor 0, and lets the kernel reap its children.
-unsafe fn settle(setup: &FirstSetup<'_>) -> Result<(), i32> {
+unsafe fn settle(setup: &InitSetup<'_>) -> Result<(), i32> {
     // SAFETY: all pointers are to local values, and the rest changes only what belongs to the process.
     unsafe {
         check(libc::setsid().into())?;

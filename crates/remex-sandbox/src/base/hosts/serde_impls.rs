@@ -1,4 +1,4 @@
-//! Lists of hosts as plain data: entries travel as their text, which is parsed again.
+//! Serializes lists of hosts: each entry as its text, which is parsed again.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
@@ -38,7 +38,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_entry_is_the_same_when_its_text_is_parsed_again(
+        fn every_entry_round_trips_as_text(
             subject in prop_oneof![
                 Just("*".to_owned()),
                 r"(\*{1,2}\.)?[A-Za-z0-9_-]{1,6}(\.[a-zA-Z]{1,3}){0,3}\.?",
@@ -54,7 +54,7 @@ mod tests {
         }
 
         #[test]
-        fn every_address_is_the_same_when_its_text_is_parsed_again(address: std::net::IpAddr) {
+        fn every_address_round_trips_as_text(address: std::net::IpAddr) {
             let text = crate::HostName::from(address).to_string();
             let entry: HostPattern = text.parse().unwrap();
             let sent = postcard::to_stdvec(&entry).unwrap();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_an_error() {
+    fn an_invalid_host_is_an_error() {
         for text in ["", "*.", "a b", "1.2.3", "a:0"] {
             let sent = postcard::to_stdvec(text).unwrap();
             assert!(postcard::from_bytes::<HostPattern>(&sent).is_err(), "{text}");

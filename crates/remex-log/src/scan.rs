@@ -1,4 +1,4 @@
-//! Finds out what a log holds from the names of its segments and its last segment. Start at [`inspect`].
+//! Summarizes a log from the names of its segments and the contents of its last one. Start at [`inspect`].
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
@@ -12,7 +12,7 @@ use crate::base::{
 /// How often a listing that was outdated before it was used is repeated.
 const MAX_ATTEMPTS: usize = 4;
 
-/// What a log holds.
+/// The contents of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// The first event that is not evicted, or the next one.
@@ -21,12 +21,12 @@ pub struct Summary {
     pub first_offset: u64,
     /// The next event.
     pub next_seq: Seq,
-    /// Bytes of output before it, including lost ones.
+    /// Bytes of output before it, including dropped ones.
     pub offset: u64,
     /// Bytes produced, by stream.
     pub produced: Produced,
-    /// Bytes that were lost before they were written.
-    pub lost: u64,
+    /// Bytes that were dropped before they were written.
+    pub dropped: u64,
     /// Whether all of these numbers are exact; not if parts of the log are damaged.
     pub is_exact: bool,
     /// Bytes of the files.
@@ -47,26 +47,26 @@ pub struct Summary {
 ///
 /// If the directory or its last segment cannot be read now, or has a newer format.
 pub fn inspect(dir: impl AsRef<Path>) -> io::Result<Summary> {
-    let mut survey = Survey::new(dir.as_ref())?;
+    let mut scan = LogScan::new(dir.as_ref())?;
     for _ in 0..MAX_ATTEMPTS {
         // The last segment of the listing may be evicted by now.
-        if survey.tail.is_some() || survey.segments.is_empty() {
+        if scan.tail.is_some() || scan.segments.is_empty() {
             break;
         }
-        survey = Survey::new(dir.as_ref())?;
+        scan = LogScan::new(dir.as_ref())?;
     }
-    Ok(survey.summary)
+    Ok(scan.summary)
 }
 
-/// A summary, and what a writer needs to go on.
+/// A summary, and the state that a writer needs to continue.
 #[derive(Debug)]
-pub(crate) struct Survey {
+pub(crate) struct LogScan {
     pub(crate) summary: Summary,
     /// The segments and their lengths.
     pub(crate) segments: Vec<(SegmentName, u64)>,
     /// The last segment; `None` if there is none, or if its head is unusable.
     pub(crate) tail: Option<TailState>,
-    /// Bytes after the last whole record that are no torn write: they held events that nobody can count.
+    /// Bytes after the last complete record that are not a torn write: they held an unknown number of events.
     pub(crate) damaged: u64,
 }
 
@@ -81,22 +81,20 @@ pub(crate) struct TailState {
     pub(crate) at_ms: u64,
 }
 
-impl Survey {
-    pub(crate) fn new(dir: &Path) -> io::Result<Survey> {
+impl LogScan {
+    pub(crate) fn new(dir: &Path) -> io::Result<LogScan> {
         let names = names::list(dir)?.into_iter();
         let segments = names.map(|name| (name, file_len(&dir.join(name.file_name())))).collect();
-        let mut survey = Survey::of(segments);
+        let mut scan = LogScan::of(segments);
         let mut scanner = Scanner::default();
-        survey.read(&mut scanner, dir)?;
-        survey.summary.exited =
-            survey.restored(&mut scanner, dir, Kind::Exited, survey.summary.exited.clone())?;
-        survey.summary.closed =
-            survey.restored(&mut scanner, dir, Kind::Closed, survey.summary.closed.clone())?;
-        Ok(survey)
+        scan.read(&mut scanner, dir)?;
+        scan.summary.exited = scan.restored(&mut scanner, dir, Kind::Exited, scan.summary.exited.clone())?;
+        scan.summary.closed = scan.restored(&mut scanner, dir, Kind::Closed, scan.summary.closed.clone())?;
+        Ok(scan)
     }
 
-    /// Returns what is known of these segments without reading any.
-    pub(crate) fn of(segments: Vec<(SegmentName, u64)>) -> Survey {
+    /// Returns what the names and lengths of these segments tell, without reading any.
+    pub(crate) fn of(segments: Vec<(SegmentName, u64)>) -> LogScan {
         let first = segments.first().map_or(SegmentName::FIRST, |(name, _)| *name);
         let summary = Summary {
             first_seq: first.first_seq,
@@ -106,7 +104,7 @@ impl Survey {
             disk_bytes: segments.iter().map(|(_, len)| len).sum(),
             ..Summary::default()
         };
-        Survey { summary, segments, tail: None, damaged: 0 }
+        LogScan { summary, segments, tail: None, damaged: 0 }
     }
 
     /// Reads the last segment with a usable head.
@@ -136,7 +134,7 @@ impl Survey {
         summary.next_seq = header.name.first_seq;
         summary.offset = header.name.first_offset;
         summary.produced = header.produced;
-        summary.lost = header.lost;
+        summary.dropped = header.dropped;
         let end = |seq| (seq > 0).then_some(End { seq, at_ms: 0, payload: None });
         summary.exited = end(header.exited);
         summary.closed = end(header.closed);
@@ -190,12 +188,12 @@ impl Survey {
                 self.summary.produced.add(stream, u64::from(record.len));
                 self.summary.offset = self.summary.offset.saturating_add(u64::from(record.len));
             }
-            Kind::Gap => match scanner.lost(at, record, 0)? {
-                Some(lost) => {
-                    let bytes = lost.bytes.total();
-                    self.summary.produced += lost.bytes;
+            Kind::Gap => match scanner.dropped(at, record, 0)? {
+                Some(dropped) => {
+                    let bytes = dropped.bytes.total();
+                    self.summary.produced += dropped.bytes;
                     self.summary.offset = self.summary.offset.saturating_add(bytes);
-                    self.summary.lost = self.summary.lost.saturating_add(bytes);
+                    self.summary.dropped = self.summary.dropped.saturating_add(bytes);
                 }
                 None => self.summary.is_exact = false,
             },
@@ -250,7 +248,7 @@ impl Survey {
         Ok(end)
     }
 
-    /// Goes on at a later event, when those between cannot be read.
+    /// Continues at a later event, if those before it cannot be read.
     pub(crate) fn jump(&mut self, seq: Seq, offset: u64) {
         let summary = &mut self.summary;
         if seq <= summary.next_seq && offset <= summary.offset {
@@ -258,14 +256,14 @@ impl Survey {
         }
         summary.is_exact = false;
         summary.next_seq = summary.next_seq.max(seq);
-        // Nobody knows the stream, but the sum must be right.
+        // The stream is unknown, but the total must be right.
         summary.produced.add(Stream::Stdout, offset.saturating_sub(summary.offset));
         summary.offset = summary.offset.max(offset);
     }
 }
 
 fn file_len(path: &Path) -> u64 {
-    // Something else with the name of a segment counts as a damaged one.
+    // Anything else with the name of a segment counts as a damaged segment.
     fs::symlink_metadata(path)
         .map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { HEAD_LEN as u64 })
 }

@@ -1,4 +1,4 @@
-//! Frees the space of a log that is only kept for its notes. Start at [`strip`].
+//! Frees the space of a log that is only kept for its notes. Start at [`discard_output`].
 
 use std::{
     fs::{self, OpenOptions},
@@ -14,14 +14,15 @@ use crate::base::{
     scanner::{Found, Opened, Scanner},
 };
 
-/// Deletes everything of a log but its newest notes, which [`inspect`](crate::inspect) still finds. Nobody may write it.
+/// Deletes everything in a log except its newest notes, which [`inspect`](crate::inspect) still finds. The log must
+/// have no writer.
 ///
 /// Works on a full disk, because it only shortens and deletes files. Notes are not lost if it is interrupted.
 ///
 /// # Errors
 ///
 /// If the last segment is damaged, or the file system reports an error; then nothing is deleted, or not everything.
-pub fn strip(dir: &Path) -> io::Result<()> {
+pub fn discard_output(dir: &Path) -> io::Result<()> {
     let names = names::list(dir)?;
     let Some((last, older)) = names.split_last() else { return Ok(()) };
     let mut scanner = Scanner::default();

@@ -6,7 +6,7 @@ use super::Stream;
 ///
 /// Streams have separate buffers, so that a line on one survives megabytes on another.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct HeadTail {
     streams: [StreamEnds; 3],
     /// The limit on all heads together; each of two streams may always use half of it.
     heads: usize,
@@ -27,9 +27,9 @@ struct StreamEnds {
     readable: usize,
 }
 
-impl Kept {
+impl HeadTail {
     pub(super) fn new(heads: usize) -> Self {
-        Kept { streams: Default::default(), heads, tail: heads / 4 }
+        HeadTail { streams: Default::default(), heads, tail: heads / 4 }
     }
 
     /// Records bytes that were appended to the log.

@@ -1,4 +1,4 @@
-//! A log that is created before anyone knows whose it will be. Start at [`Blank`].
+//! A log that is created before its process is known. Start at [`EmptyLog`].
 
 use std::{
     fmt, io,
@@ -9,37 +9,37 @@ use std::{
 use super::{Options, Writer, full, ledger::Ledger, open::first_reserve, tail::Tail};
 use crate::{
     base::{disk::FileSystem, space::Space},
-    survey::Survey,
+    scan::LogScan,
 };
 
 /// A log without events, limits and owner.
 ///
-/// Files take longer to create than everything else in the start of a log, so this part can be done in advance. Its
-/// directory may be renamed before [`Blank::into_writer`].
-pub struct Blank {
-    survey: Survey,
+/// Creating its files takes longer than the rest of creating a log, so it can be done in advance. Its directory may be
+/// renamed before [`EmptyLog::into_writer`].
+pub struct EmptyLog {
+    scan: LogScan,
     ledger: Ledger,
     tail: Tail,
 }
 
-impl fmt::Debug for Blank {
+impl fmt::Debug for EmptyLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blank").finish_non_exhaustive()
+        f.debug_struct("EmptyLog").finish_non_exhaustive()
     }
 }
 
-impl Blank {
+impl EmptyLog {
     /// Creates a log in a directory that has none.
     ///
     /// # Errors
     ///
     /// The error of the file system.
-    pub fn create(dir: &Path) -> io::Result<Blank> {
-        let survey = Survey::of(Vec::new());
-        let ledger = Ledger::new(&survey.summary, 0);
+    pub fn create(dir: &Path) -> io::Result<EmptyLog> {
+        let scan = LogScan::of(Vec::new());
+        let ledger = Ledger::new(&scan.summary, 0);
         let (header, head) = ledger.new_segment()?;
         let tail = Tail::create_unreserved(&FileSystem, dir, header, &head)?;
-        Ok(Blank { survey, ledger, tail })
+        Ok(EmptyLog { scan, ledger, tail })
     }
 
     /// Returns the writer of the log, whose directory is now `dir`.
@@ -53,9 +53,9 @@ impl Blank {
         options: Options,
         space: Arc<dyn Space>,
     ) -> io::Result<Writer> {
-        let Blank { survey, ledger, mut tail } = self;
+        let EmptyLog { scan, ledger, mut tail } = self;
         let reserve = first_reserve(&ledger, options, tail.written);
         tail.reserve(&FileSystem, &*space, reserve).map_err(full)?;
-        Ok(Writer::assemble(Box::new(FileSystem), dir.into(), options, space, ledger, tail, &survey))
+        Ok(Writer::assemble(Box::new(FileSystem), dir.into(), options, space, ledger, tail, &scan))
     }
 }

@@ -1,7 +1,7 @@
-//! A policy as plain data, for its way to another process of this program.
+//! The serialized form of a policy, to be sent to another process of this program.
 //!
-//! Patterns travel as they were parsed, and the receiver builds the same expression from them. Whatever does not make
-//! exactly the policy that was sent is an error: a policy that is silently repaired could allow more.
+//! Patterns are sent as they were parsed, and the receiver compiles the same expression from them. Data that does not
+//! result in exactly the policy that was sent is an error: a silently repaired policy could allow more.
 
 use std::{
     borrow::Cow,
@@ -24,7 +24,7 @@ use crate::base::{
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct PlainPolicy<'a> {
+struct SerializedPolicy<'a> {
     rules: Vec<(OsBytes<'a>, Access, Kind)>,
     /// The base and the rest of each.
     patterns: Vec<(OsBytes<'a>, Cow<'a, str>)>,
@@ -35,9 +35,9 @@ struct PlainPolicy<'a> {
     temporary: Vec<OsBytes<'a>>,
 }
 
-/// Why plain data is not a policy.
+/// Why serialized data is not a policy.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum PlainError {
+enum InvalidPolicy {
     #[error("a policy has the path `{}`, which is not canonical", .0.display())]
     Path(PathBuf),
     #[error("a policy has the target `{}` of a link, which no link has", .0.display())]
@@ -50,7 +50,7 @@ enum PlainError {
     Disorder,
 }
 
-impl<'a> From<&'a Policy> for PlainPolicy<'a> {
+impl<'a> From<&'a Policy> for SerializedPolicy<'a> {
     fn from(policy: &'a Policy) -> Self {
         let Policy { rules, patterns, network, hosts, links, temporary } = policy;
         let rules = rules.iter().map(|rule| (rule.path.as_path().into(), rule.access, rule.kind));
@@ -69,11 +69,11 @@ impl<'a> From<&'a Policy> for PlainPolicy<'a> {
     }
 }
 
-impl TryFrom<PlainPolicy<'_>> for Policy {
-    type Error = PlainError;
+impl TryFrom<SerializedPolicy<'_>> for Policy {
+    type Error = InvalidPolicy;
 
-    fn try_from(plain: PlainPolicy<'_>) -> Result<Self, PlainError> {
-        let PlainPolicy { rules, patterns, network, hosts, links, temporary } = plain.clone();
+    fn try_from(serialized: SerializedPolicy<'_>) -> Result<Self, InvalidPolicy> {
+        let SerializedPolicy { rules, patterns, network, hosts, links, temporary } = serialized.clone();
         let rules = rules
             .into_iter()
             .map(|(path, access, kind)| canonical(path).map(|path| Rule { path, access, kind }));
@@ -84,7 +84,8 @@ impl TryFrom<PlainPolicy<'_>> for Policy {
             links.into_iter().map(|(path, link)| Ok(Link { path: canonical(path)?, target: target(link)? }));
         let policy = Self::from_parts(Parts {
             rules: rules.collect::<Result<_, _>>()?,
-            patterns: Patterns::compile(patterns.collect::<Result<_, _>>()?).map_err(PlainError::Patterns)?,
+            patterns: Patterns::compile(patterns.collect::<Result<_, _>>()?)
+                .map_err(InvalidPolicy::Patterns)?,
             network,
             links: links.collect::<Result<_, _>>()?,
             temporary: temporary.into_iter().map(canonical).collect::<Result<_, _>>()?,
@@ -92,23 +93,23 @@ impl TryFrom<PlainPolicy<'_>> for Policy {
         let policy = match (network, hosts) {
             (_, None) => policy,
             (Network::Restricted, Some(hosts)) => policy.with_hosts(hosts.into_owned()),
-            (Network::Enabled, Some(_)) => return Err(PlainError::Network),
+            (Network::Enabled, Some(_)) => return Err(InvalidPolicy::Network),
         };
-        if PlainPolicy::from(&policy) == plain { Ok(policy) } else { Err(PlainError::Disorder) }
+        if SerializedPolicy::from(&policy) == serialized { Ok(policy) } else { Err(InvalidPolicy::Disorder) }
     }
 }
 
-/// Accepts a path that a policy can be about: others match nothing, or cannot be passed to the kernel.
-fn canonical(path: OsBytes<'_>) -> Result<PathBuf, PlainError> {
+/// Accepts only canonical paths: others match nothing, or cannot be passed to the kernel.
+fn canonical(path: OsBytes<'_>) -> Result<PathBuf, InvalidPolicy> {
     let path = path.into_path();
     let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    if path.has_root() && is_plain && !has_nul(&path) { Ok(path) } else { Err(PlainError::Path(path)) }
+    if path.has_root() && is_plain && !has_nul(&path) { Ok(path) } else { Err(InvalidPolicy::Path(path)) }
 }
 
-fn target(target: OsBytes<'_>) -> Result<PathBuf, PlainError> {
+fn target(target: OsBytes<'_>) -> Result<PathBuf, InvalidPolicy> {
     let target = target.into_path();
     let is_target = target.as_os_str() != OsStr::new("") && !has_nul(&target);
-    if is_target { Ok(target) } else { Err(PlainError::Target(target)) }
+    if is_target { Ok(target) } else { Err(InvalidPolicy::Target(target)) }
 }
 
 fn has_nul(path: &Path) -> bool {
@@ -117,13 +118,13 @@ fn has_nul(path: &Path) -> bool {
 
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        PlainPolicy::from(self).serialize(serializer)
+        SerializedPolicy::from(self).serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Policy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        PlainPolicy::deserialize(deserializer)?.try_into().map_err(D::Error::custom)
+        SerializedPolicy::deserialize(deserializer)?.try_into().map_err(D::Error::custom)
     }
 }
 
@@ -137,9 +138,9 @@ mod tests {
     }
 
     /// A policy with something in each part.
-    fn plain() -> PlainPolicy<'static> {
+    fn serialized() -> SerializedPolicy<'static> {
         let list = HostList::parse(["*.example.org:443"], []).unwrap();
-        PlainPolicy {
+        SerializedPolicy {
             rules: vec![
                 (bytes("/tmp"), Access::Write, Kind::Directory),
                 (bytes("/usr"), Access::Read, Kind::Directory),
@@ -154,75 +155,78 @@ mod tests {
     }
 
     #[test]
-    fn each_part_becomes_the_policy_and_the_same_part_again() {
-        let policy = Policy::try_from(plain()).unwrap();
-        assert_eq!(PlainPolicy::from(&policy), plain());
+    fn each_part_round_trips() {
+        let policy = Policy::try_from(serialized()).unwrap();
+        assert_eq!(SerializedPolicy::from(&policy), serialized());
         assert_eq!(policy.access(Path::new("/usr/a/.env")), Access::Deny);
         assert_eq!(policy.access(Path::new("/usr/a")), Access::Read);
     }
 
     #[test]
-    fn what_no_policy_consists_of_is_an_error() {
-        let changed = |change: &dyn Fn(&mut PlainPolicy<'static>)| {
-            let mut plain = plain();
-            change(&mut plain);
-            let sent = postcard::to_stdvec(&plain).unwrap();
-            assert!(postcard::from_bytes::<Policy>(&sent).is_err(), "{plain:?}");
-            Policy::try_from(plain).unwrap_err()
+    fn invalid_parts_are_an_error() {
+        let changed = |change: &dyn Fn(&mut SerializedPolicy<'static>)| {
+            let mut serialized = serialized();
+            change(&mut serialized);
+            let sent = postcard::to_stdvec(&serialized).unwrap();
+            assert!(postcard::from_bytes::<Policy>(&sent).is_err(), "{serialized:?}");
+            Policy::try_from(serialized).unwrap_err()
         };
         for path in ["", "usr", "/usr/../etc", "/a\0b", "/.."] {
-            let path_error = PlainError::Path(path.into());
-            assert_eq!(changed(&|plain| plain.rules[1].0 = bytes(path)), path_error);
-            assert_eq!(changed(&|plain| plain.patterns[0].0 = bytes(path)), path_error);
-            assert_eq!(changed(&|plain| plain.links[0].0 = bytes(path)), path_error);
-            assert_eq!(changed(&|plain| plain.temporary[0] = bytes(path)), path_error);
+            let path_error = InvalidPolicy::Path(path.into());
+            assert_eq!(changed(&|serialized| serialized.rules[1].0 = bytes(path)), path_error);
+            assert_eq!(changed(&|serialized| serialized.patterns[0].0 = bytes(path)), path_error);
+            assert_eq!(changed(&|serialized| serialized.links[0].0 = bytes(path)), path_error);
+            assert_eq!(changed(&|serialized| serialized.temporary[0] = bytes(path)), path_error);
         }
         for target in ["", "a\0b"] {
-            assert_eq!(changed(&|plain| plain.links[0].1 = bytes(target)), PlainError::Target(target.into()));
+            assert_eq!(
+                changed(&|serialized| serialized.links[0].1 = bytes(target)),
+                InvalidPolicy::Target(target.into())
+            );
         }
         for pattern in ["[a", "a\\", "[z-a]", "[!]"] {
-            let error = changed(&|plain| plain.patterns[0].1 = pattern.into());
-            assert!(matches!(error, PlainError::Patterns(Reason::Pattern(_))), "{error}");
+            let error = changed(&|serialized| serialized.patterns[0].1 = pattern.into());
+            assert!(matches!(error, InvalidPolicy::Patterns(Reason::Pattern(_))), "{error}");
         }
-        assert_eq!(changed(&|plain| plain.network = Network::Enabled), PlainError::Network);
+        assert_eq!(changed(&|serialized| serialized.network = Network::Enabled), InvalidPolicy::Network);
     }
 
     #[test]
-    fn patterns_that_are_too_large_to_be_built_are_an_error() {
-        let mut plain = plain();
-        plain.patterns[0].1 = "?".repeat(12_000).into();
-        let error = Policy::try_from(plain).unwrap_err();
-        assert!(matches!(error, PlainError::Patterns(Reason::TooLarge { .. })), "{error}");
+    fn patterns_that_are_too_large_are_an_error() {
+        let mut serialized = serialized();
+        serialized.patterns[0].1 = "?".repeat(12_000).into();
+        let error = Policy::try_from(serialized).unwrap_err();
+        assert!(matches!(error, InvalidPolicy::Patterns(Reason::TooLarge { .. })), "{error}");
     }
 
     #[test]
     fn parts_that_are_out_of_order_or_without_effect_are_an_error() {
-        let swaps: [&dyn Fn(&mut PlainPolicy<'static>); 7] = [
-            &|plain| plain.rules.swap(0, 1),
-            &|plain| plain.patterns.swap(0, 1),
-            &|plain| plain.links.swap(0, 1),
-            &|plain| plain.temporary.push(bytes("/tmp")),
-            &|plain| plain.rules.push(plain.rules[0].clone()),
-            &|plain| plain.rules[2].1 = Access::Read,
+        let swaps: [&dyn Fn(&mut SerializedPolicy<'static>); 7] = [
+            &|serialized| serialized.rules.swap(0, 1),
+            &|serialized| serialized.patterns.swap(0, 1),
+            &|serialized| serialized.links.swap(0, 1),
+            &|serialized| serialized.temporary.push(bytes("/tmp")),
+            &|serialized| serialized.rules.push(serialized.rules[0].clone()),
+            &|serialized| serialized.rules[2].1 = Access::Read,
             // What is granted needs no link.
-            &|plain| plain.links[0].0 = bytes("/usr/a"),
+            &|serialized| serialized.links[0].0 = bytes("/usr/a"),
         ];
         for swap in swaps {
-            let mut plain = plain();
-            swap(&mut plain);
-            assert_eq!(Policy::try_from(plain), Err(PlainError::Disorder));
+            let mut serialized = serialized();
+            swap(&mut serialized);
+            assert_eq!(Policy::try_from(serialized), Err(InvalidPolicy::Disorder));
         }
     }
 
     #[test]
     fn a_list_of_hosts_without_a_list_is_an_error() {
-        let mut plain = plain();
-        plain.hosts = None;
-        let mut sent = postcard::to_stdvec(&plain).unwrap();
+        let mut serialized = serialized();
+        serialized.hosts = None;
+        let mut sent = postcard::to_stdvec(&serialized).unwrap();
         // The list is absent, which is one byte behind those of the rules, the patterns and the network.
-        plain.links.clear();
-        plain.temporary.clear();
-        let at = postcard::to_stdvec(&plain).unwrap().len() - 3;
+        serialized.links.clear();
+        serialized.temporary.clear();
+        let at = postcard::to_stdvec(&serialized).unwrap().len() - 3;
         assert_eq!(sent[at], 0);
         sent.splice(at..=at, [1, 0]);
         assert!(postcard::from_bytes::<Policy>(&sent).is_err(), "no list would allow every host");

@@ -1,4 +1,4 @@
-//! Parts of jails and their errors as plain data, for `#[serde(with = "…")]`.
+//! Modules for `#[serde(with = "…")]` on the fields of jails and their errors.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub(super) mod hidden {
         deserializer: D,
     ) -> Result<Arc<[PathBuf]>, D::Error> {
         let paths = Vec::<OsBytes<'_>>::deserialize(deserializer)?.into_iter().map(OsBytes::into_path);
-        // Another process would look for a relative one in its own directory, and hide the wrong thing.
+        // Another process would resolve a relative path in its own working directory, and hide the wrong path.
         let absolute = |path: PathBuf| match path.is_absolute() {
             true => Ok(path),
             false => Err(D::Error::custom(format!("the hidden path `{}` is relative", path.display()))),

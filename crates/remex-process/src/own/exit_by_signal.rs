@@ -1,4 +1,4 @@
-//! The end of this program, as that of a program that it stands for.
+//! Ends this program by the signal that ended the program it stands for.
 #![allow(unsafe_code)]
 
 use std::process;
@@ -7,9 +7,9 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::base::sys;
 
-/// Ends this program by a signal, without a core dump; with exit code 128 + its number if the signal ends no program.
-pub fn end_by(signal: i32) -> ! {
-    // The dump of this program would say nothing about the other one.
+/// Ends this program by a signal, without a core dump; with exit code 128 + its number if that signal is not fatal.
+pub fn exit_by_signal(signal: i32) -> ! {
+    // A core dump of this program would say nothing about the other one.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     // SAFETY: the default action replaces a handler of this program, which is ending. A wrong number changes nothing.
     unsafe { libc::signal(signal, libc::SIG_DFL) };

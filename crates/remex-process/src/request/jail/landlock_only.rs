@@ -1,11 +1,11 @@
-//! Confinement where no namespaces may be created: Landlock and a filter of system calls alone.
+//! Confinement where no namespaces may be created: only Landlock and a filter of system calls.
 //!
-//! Only what they can enforce exactly is accepted: a process that may read everything, write nothing and has no
-//! network. Landlock only grants, so nothing can be denied in a directory that may be read; it lets everybody see names
-//! and attributes; and it does not confine changes of attributes, which the filter can only refuse everywhere.
+//! Only policies that they can enforce exactly are accepted: read everything, write nothing, no network. Landlock only
+//! grants, so nothing can be denied in a readable directory; it does not hide names and attributes; and it does not
+//! restrict changes of attributes, which the filter can only refuse everywhere.
 //!
 //! What the server hides is left out by granting everything beside it, one by one. `/dev` is left out in the same way
-//! except for the harmless devices, and what `/proc` has about processes. Start at [`Alone`].
+//! except for the harmless devices, and what `/proc` has about processes. Start at [`LandlockOnly`].
 
 use std::{
     collections::BTreeSet,
@@ -24,18 +24,18 @@ use super::{
     plan::{DEVICES, KERNEL_SECRETS, mounts_of},
 };
 
-/// The first version with scopes for signals, by which nothing could be kept from signalling the server.
+/// The first version with scopes for signals; without them, a confined process could signal the server.
 const LEAST_VERSION: u32 = 6;
 
-/// File systems that are nobody's business wherever they are mounted.
+/// File systems that are not readable, wherever they are mounted.
 const PRIVATE_FILE_SYSTEMS: [&str; 3] = ["devpts", "devtmpfs", "proc"];
 
-/// More files beside what is hidden would take too long to open at every start.
+/// The most rules of one process: each is a file or directory beside a hidden path that every start has to open.
 const MAX_RULES: usize = 16 * 1024;
 
-/// The walls of a process without namespaces.
+/// The restrictions of a process without namespaces.
 #[derive(Debug)]
-pub(crate) struct Alone {
+pub(crate) struct LandlockOnly {
     pub(crate) ruleset: Ruleset,
     pub(crate) filter: Filter,
 }
@@ -47,13 +47,13 @@ struct Inexpressible {
     why: &'static str,
 }
 
-/// Returns whether this kernel's Landlock can confine a process alone.
+/// Returns whether this kernel's Landlock can confine a process without namespaces.
 pub(crate) fn is_possible() -> bool {
     version().is_some_and(|version| version >= LEAST_VERSION)
 }
 
-impl Alone {
-    /// Plans the confinement for a policy, where namespaces failed for this reason; may block.
+impl LandlockOnly {
+    /// Plans the confinement for a policy; `namespaces` is the error with which creating namespaces failed. May block.
     pub(crate) fn new(policy: &Policy, hidden: &[PathBuf], namespaces: JailError) -> Result<Self, JailError> {
         let version = version().filter(|version| *version >= LEAST_VERSION);
         let ruleset = version.and_then(|version| Ruleset::new(version.try_into().ok()?, Tcp::Denied));
@@ -73,11 +73,11 @@ impl Alone {
         for device in DEVICES {
             ruleset.grant(&Path::new("/dev").join(device), DEVICE);
         }
-        Ok(Self { ruleset, filter: Filter::alone() })
+        Ok(Self { ruleset, filter: Filter::landlock_only() })
     }
 }
 
-/// Accepts a policy that lets everything be read and nothing else.
+/// Accepts only a policy that allows everything to be read and nothing else.
 fn check(policy: &Policy) -> Result<(), Inexpressible> {
     let refused = |what: String, why| Err(Inexpressible { what, why });
     if policy.network() != Network::Restricted {
@@ -115,7 +115,7 @@ fn check(policy: &Policy) -> Result<(), Inexpressible> {
 
 const PROC: &str = "/proc";
 
-/// Lets every file below a directory be read, except for what is closed and what belongs to processes.
+/// Grants reading below a directory, except for `closed` paths and the directories of processes in `/proc`.
 fn grant_except(
     ruleset: &mut Ruleset,
     directory: &Path,
@@ -143,7 +143,7 @@ fn grant_except(
     for entry in entries {
         let entry = entry.map_err(failed)?;
         let is_process = is_proc && entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        // Whoever follows a link needs a right to its target only.
+        // Following a link needs a right to its target only.
         if !is_process && !entry.file_type().map_err(failed)?.is_symlink() {
             grant_except(ruleset, &entry.path(), closed)?;
         }
@@ -151,7 +151,7 @@ fn grant_except(
     Ok(())
 }
 
-/// Returns whether something closed is below a path.
+/// Returns whether a closed path is below this path.
 fn is_next(closed: &BTreeSet<PathBuf>, path: &Path) -> bool {
     // In the order of components, what is below a path follows it.
     closed
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_beside_what_is_closed_can_be_read() {
+    fn everything_except_hidden_paths_is_readable() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         for name in ["a/b/closed", "a/b/open", "a/b-c", "d"] {

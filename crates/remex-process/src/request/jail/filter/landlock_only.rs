@@ -1,7 +1,7 @@
 //! The filter for a process that no namespace confines.
 //!
-//! It is a wall of its own here: it takes away everything by which a process could change files that it may only read,
-//! reach other processes of the same user, or communicate with anything, as far as Landlock does not.
+//! Here it does not back up namespaces but confines by itself: it refuses every call by which a process could change
+//! files that it may only read, reach other processes of the same user, or communicate, unless Landlock prevents that.
 
 use libc::c_long;
 
@@ -13,8 +13,8 @@ use super::{
 /// Calls from here on are newer than this filter, and fail with `ENOSYS`.
 const FIRST_UNKNOWN: u32 = 470;
 
-/// Refused with `EPERM` whatever the arguments, in addition to what every confined process is refused.
-const DENIED_ALONE: &[c_long] = &[
+/// Refused with `EPERM` whatever the arguments, in addition to the calls refused to every confined process.
+const DENIED_LANDLOCK_ONLY: &[c_long] = &[
     // Landlock does not confine the attributes of files.
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
@@ -90,7 +90,7 @@ const OWN_PROCESS_ONLY: [c_long; 5] = [
 const TERMINAL_COMMANDS: u32 = 0x5400;
 const COMMAND_TYPE: u32 = 0xff00;
 
-/// Commands that tell something about a file. Others may change it although it is open for reading only.
+/// Commands that only query a file. Others may change it although it is open for reading only.
 const FILE_COMMANDS: [u32; 4] = [
     // FIGETBSZ, FS_IOC_FIEMAP, FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR
     0x0000_0002,
@@ -101,9 +101,9 @@ const FILE_COMMANDS: [u32; 4] = [
 
 impl Filter {
     /// Returns the filter for a process without namespaces, which may write nothing and has no network.
-    pub(crate) fn alone() -> Self {
+    pub(crate) fn landlock_only() -> Self {
         let mut filter = Cases::default();
-        for number in DENIED.iter().chain(DENIED_ALONE) {
+        for number in DENIED.iter().chain(DENIED_LANDLOCK_ONLY) {
             filter.on(*number, &[errno(libc::EPERM)]);
         }
         filter.on_clone(NUMBERS, NEW_NAMESPACES);
@@ -172,13 +172,13 @@ mod tests {
     };
 
     #[test]
-    fn alone_the_filter_refuses_what_changes_files_and_reaches_others() {
-        let filter = Filter::alone();
+    fn without_namespaces_the_filter_refuses_changing_files_and_reaching_other_processes() {
+        let filter = Filter::landlock_only();
         let of = |number, arguments| decide(&filter, ARCHITECTURE, number, arguments);
         for number in [libc::SYS_read, libc::SYS_openat, libc::SYS_execve, libc::SYS_fcntl, libc::SYS_kill] {
             assert_eq!(of(number, [0; 3]), ALLOWED, "{number}");
         }
-        for number in DENIED.iter().chain(DENIED_ALONE) {
+        for number in DENIED.iter().chain(DENIED_LANDLOCK_ONLY) {
             assert_eq!(of(*number, [0; 3]), EPERM, "{number}");
         }
         for command in DENIED_FCNTLS {
@@ -206,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn alone_the_filter_allows_commands_of_terminals_and_those_that_only_tell() {
+    fn without_namespaces_the_filter_allows_terminal_and_read_only_commands() {
         // TCGETS, TIOCGWINSZ, FIONREAD and FIOCLEX, then TIOCSTI and TIOCLINUX.
         const TERMINAL: [u64; 4] = [0x5401, 0x5413, 0x541b, 0x5451];
         const TYPING: [u64; 2] = [0x5412, 0x541c];
         const ENABLE_VERITY: u64 = 0x4080_6685;
         const SET_FLAGS: u64 = 0x4008_6602;
-        let filter = Filter::alone();
+        let filter = Filter::landlock_only();
         let of = |command: u64| decide(&filter, ARCHITECTURE, libc::SYS_ioctl, [0, command, 0]);
         for command in TERMINAL {
             assert_eq!(of(command), ALLOWED, "{command:#x}");

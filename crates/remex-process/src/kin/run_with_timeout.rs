@@ -1,4 +1,4 @@
-//! Runs a program that answers a question, for a short time.
+//! Runs a helper program for a limited time and captures its output.
 
 use std::{
     fs::File,
@@ -17,17 +17,16 @@ use rustix::{
 
 use crate::kin::adoption::spawn_own;
 
-/// How much of what it prints is returned.
+/// The most output that is returned, in bytes.
 const MAX_OUTPUT: u64 = 4096;
 
-/// Runs a command without input, and returns how it ended and the beginning of what it printed. Blocks.
+/// Runs a command without input, and returns its exit status and the beginning of its output. Blocks.
 ///
 /// # Errors
 ///
-/// If it cannot be executed; [`io::ErrorKind::TimedOut`] if it takes longer. Then it is killed, with what it started in its
-/// process group.
-pub fn run_briefly(mut command: Command, patience: Duration) -> io::Result<(ExitStatus, String)> {
-    // A file, because something that it started may hold a pipe open.
+/// If it cannot be executed; [`io::ErrorKind::TimedOut`] if it takes longer, after killing its process group.
+pub fn run_with_timeout(mut command: Command, patience: Duration) -> io::Result<(ExitStatus, String)> {
+    // A file instead of a pipe, which a descendant could hold open.
     let mut output = File::from(memfd_create("output", MemfdFlags::CLOEXEC)?);
     let stdout = output.try_clone()?;
     command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null()).process_group(0);
@@ -61,17 +60,17 @@ mod tests {
     }
 
     #[test]
-    fn a_program_answers_even_if_what_it_started_keeps_its_output_open() {
+    fn output_is_returned_even_if_a_descendant_keeps_it_open() {
         let (status, text) =
-            run_briefly(shell("sleep 1000 & echo $!; exit 3"), Duration::from_secs(60)).unwrap();
+            run_with_timeout(shell("sleep 1000 & echo $!; exit 3"), Duration::from_secs(60)).unwrap();
         assert_eq!(status.code(), Some(3));
         let started = text.trim().parse().ok().and_then(Pid::from_raw).expect("it says what it started");
         kill_process(started, Signal::KILL).expect("that goes on");
     }
 
     #[test]
-    fn a_program_that_does_not_end_is_killed_with_what_it_started() {
-        let error = run_briefly(shell("sleep 1000; sleep 1000"), Duration::from_millis(50)).unwrap_err();
+    fn a_program_that_exceeds_its_timeout_is_killed_with_its_process_group() {
+        let error = run_with_timeout(shell("sleep 1000; sleep 1000"), Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }
