@@ -18,11 +18,28 @@ function sources(): Map<string, string> {
   return new Map(names.map((name) => [name, readFileSync(join(src, name), "utf8")]));
 }
 
+/** Returns what a text imports, wherever it does so: types, exports from other files and imports in functions included. */
+function imported(text: string): string[] {
+  const found: string[] = [];
+  const visit = (node: ts.Node): void => {
+    const isCall = ts.isCallExpression(node) && node.expression.kind === ts.SyntaxKind.ImportKeyword;
+    let from: ts.Node | undefined;
+    if (ts.isImportDeclaration(node) || ts.isExportDeclaration(node)) from = node.moduleSpecifier;
+    else if (ts.isExternalModuleReference(node)) from = node.expression;
+    else if (ts.isImportTypeNode(node) && ts.isLiteralTypeNode(node.argument)) from = node.argument.literal;
+    else if (isCall) from = node.arguments[0];
+    if (from && ts.isStringLiteralLike(from)) found.push(from.text);
+    else assert.ok(!isCall, "an import in a function names its file");
+    ts.forEachChild(node, visit);
+  };
+  visit(ts.createSourceFile("imported.ts", text, ts.ScriptTarget.Latest));
+  return found;
+}
+
 /** Returns which of the files each one imports, types included. */
 function imports(files: ReadonlyMap<string, string>): Map<string, string[]> {
   return new Map([...files].map(([name, text]) => {
-    const imported = ts.preProcessFile(text).importedFiles.map(({ fileName }) => fileName);
-    const own = imported.filter((from) => from.startsWith(".")).map((from) => normalize(join(dirname(name), from)).replace(/\.js$/, ".ts"));
+    const own = imported(text).filter((from) => from.startsWith(".")).map((from) => normalize(join(dirname(name), from)).replace(/\.js$/, ".ts"));
     for (const from of own) assert.ok(files.has(from), `${name} imports ${from}, which is not there`);
     return [name, own];
   }));
@@ -61,6 +78,21 @@ test("circles of imports are found", () => {
   ]);
   assert.deepEqual(circle(imports(files)), ["a.ts", "b.ts", "node/c.ts", "a.ts"]);
   assert.equal(circle(imports(new Map([...files, ["b.ts", ""]]))), undefined);
+});
+
+test("imports are found wherever they are", () => {
+  for (const text of [
+    'import "./b.js";',
+    'import { type B } from "./b.js";',
+    'import b = require("./b.js");',
+    'export * as b from "./b.js";',
+    'export function later(b: import("./b.js").B): void {}',
+    'async function later() { return `${await import("./b.js")}`; }',
+    'const quote = /`/; const later = () => import("./b.js");',
+  ]) {
+    assert.deepEqual(imported(text), ["./b.js"], text);
+  }
+  assert.throws(() => imported("const later = (name: string) => import(name);"));
 });
 
 test("the development tools have exact versions, whatever registry they come from", () => {

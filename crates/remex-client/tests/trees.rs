@@ -5,11 +5,12 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
     path::Path,
+    process::Command,
 };
 
-use remex_client::Client;
+use remex_client::{Client, ErrorKind};
 
 /// Entries with bits that give a program or a directory the rights of its owner, and the permissions that are copied.
 const SPECIAL: [(&str, u32, u32); 5] = [
@@ -72,4 +73,25 @@ async fn a_repeated_upload_removes_special_bits_from_unchanged_files() {
     let report = client.fs().upload_tree(&from, &up).await.unwrap();
     assert_eq!((report.files, report.unchanged), (0, 2));
     assert_copied(&up);
+}
+
+#[tokio::test]
+async fn a_pipe_at_the_destination_is_neither_replaced_nor_written_to() {
+    let client = Client::connect(remex::Local::here().unwrap().target()).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let [from, up, down] = ["from", "up", "down"].map(|name| directory.path().join(name));
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("name"), "a file").unwrap();
+    for to in [&up, &down] {
+        fs::create_dir(to).unwrap();
+        assert!(Command::new("mkfifo").arg(to.join("name")).status().unwrap().success());
+    }
+
+    let uploaded = client.fs().upload_tree(&from, &up).await.unwrap();
+    let downloaded = client.fs().download_tree(&from, &down).await.unwrap();
+    for (report, to) in [(uploaded, up), (downloaded, down)] {
+        let failures: Vec<_> = report.failures.iter().map(|failure| failure.error.kind()).collect();
+        assert_eq!(failures, [Some(ErrorKind::NotAFile)]);
+        assert!(fs::symlink_metadata(to.join("name")).unwrap().file_type().is_fifo());
+    }
 }

@@ -192,9 +192,9 @@ fn only_the_arguments_of_the_program_know_the_argument_parser() {
 #[test]
 fn the_layer_test_sees_what_a_module_uses() {
     let text = "use crate::{\n    a::{self, B},\n    c,\n};\nfn f() { crate::d::g(); }\n\
-                pub(crate) use crate::e::F;\nuse super::{h::I, super::J};\n// crate::comment::x\n\
+                pub(crate) use crate::e::F;\nuse super::{h::I, super::J};\nuse super::*;\n// crate::comment::x\n\
                 #[cfg(test)]\nmod tests {\n    use crate::tests::G;\n}\n";
-    let used = ["a", "a::B", "c", "d::g", "e::F", "room::h::I"];
+    let used = ["a", "a::B", "c", "d::g", "e::F", "room", "room::h::I"];
     assert_eq!(used_paths(text, &["room", "own"]), used.map(str::to_owned).into());
 }
 
@@ -312,7 +312,7 @@ fn exports(root: &str) -> BTreeMap<String, String> {
 
 /// Returns the paths from the root of the crate that a source file names, apart from its tests.
 fn used_paths(text: &str, module: &[&str]) -> BTreeSet<String> {
-    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code = text.split("mod tests {").next().unwrap_or_default();
     let code: Vec<_> = code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
     let code = code.join(" ");
     let mut used = BTreeSet::new();
@@ -327,7 +327,7 @@ fn used_paths(text: &str, module: &[&str]) -> BTreeSet<String> {
             let path = match up {
                 0 => names,
                 // `super` within a module of the file is the file.
-                _ if up >= module.len() || names.is_empty() => continue,
+                _ if up >= module.len() => continue,
                 _ => module[..module.len() - up].iter().copied().chain(names).collect(),
             };
             used.insert(path.join("::"));

@@ -45,10 +45,10 @@ pub use self::{
 };
 #[cfg(feature = "trees")]
 pub use self::{
-    tree::{SkipUnchanged, TreeCopy, TreeEntry, TreeFailure, TreeReport, TreeRules},
+    tree::{TreeCopy, TreeEntry, TreeFailure, TreeReport},
     tree_copy::{
         CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask, Extraneous,
-        copy_trees,
+        SkipUnchanged, TreeRules, copy_trees,
     },
 };
 use crate::{Client, Error};

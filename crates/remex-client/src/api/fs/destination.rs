@@ -1,5 +1,7 @@
 //! The destination of an upload, and the temporary file beside it.
 
+use std::fmt;
+
 use remex_proto::{ErrorKind, HostPath, RpcError, fs as wire};
 
 use super::{
@@ -37,9 +39,14 @@ impl Destination {
         if there.is_file {
             return Ok(());
         }
-        let refusal = RpcError::new(ErrorKind::NotAFile, format!("path `{path}` is not a file"));
-        Err(refusal.with_hint(format!("`{path}` is a FIFO, socket or device; name a regular file")).into())
+        Err(not_a_file(path))
     }
+}
+
+/// Refuses to replace a pipe, a socket or a device.
+pub(super) fn not_a_file(path: impl fmt::Display) -> Error {
+    let refusal = RpcError::new(ErrorKind::NotAFile, format!("path `{path}` is not a file"));
+    refusal.with_hint(format!("`{path}` is a FIFO, socket or device; name a regular file")).into()
 }
 
 impl Fs {
@@ -92,18 +99,6 @@ impl Fs {
             }
             Err(Error::Refused(_)) => Ok(None),
             Err(error) => Err(error),
-        }
-    }
-
-    /// Checks that a path in a tree can become a file, and returns the metadata of the file or link that it replaces.
-    #[cfg(feature = "trees")]
-    pub(super) async fn find_in_tree(&self, path: &HostPath) -> Result<Option<Metadata>, Error> {
-        match self.metadata(path).await {
-            Ok(there) if there.is_symlink && !self.is_base() => Ok(Some(there)),
-            Ok(there) => Destination::check(path, &there).map(|()| Some(there)),
-            Err(error) if is_not_found(&error) => Ok(None),
-            // The target of a link may be inaccessible.
-            Err(error) => self.read_link(path).await.map(|_| None).map_err(|_| error),
         }
     }
 }

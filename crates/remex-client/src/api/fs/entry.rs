@@ -228,16 +228,20 @@ impl Fs {
         target: impl AsRef<OsStr>,
         path: impl AsHostPath,
     ) -> Result<(), Error> {
-        let (target, path) = (target.as_ref().as_encoded_bytes(), path.as_host_path()?);
+        self.replace_with_link(target.as_ref().as_encoded_bytes(), &path.as_host_path()?).await
+    }
+
+    /// As [`Fs::replace_with_symlink`], with the target in bytes.
+    pub(super) async fn replace_with_link(&self, target: &[u8], path: &HostPath) -> Result<(), Error> {
         let mut retries = RetryBudget::default();
         loop {
             match self.client.call_without_limit(symlink(target, path.clone())).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => {
-                    match self.read_link(&path).await {
+                    match self.read_link(path).await {
                         Ok(there) if there.target_base64[..] == *target => return Ok(()),
                         Err(gone) if is_not_found(&gone) => {}
-                        Ok(_) | Err(_) => self.make_way(&path, error).await?,
+                        Ok(_) | Err(_) => self.make_way(path, error).await?,
                     }
                 }
                 Err(error) => retries.note(error)?,

@@ -1,45 +1,30 @@
 //! Copies of directory trees between this host and the remote one: in constant memory, many files at once.
 //!
-//! Start at [`TreeCopy`]. [`walk`] decides what is copied, [`upload`] and [`download`] copy, [`rules`] exclude.
-
-mod counters;
-mod direction;
-mod download;
-mod local;
-mod rules;
-mod upload;
-mod walk;
+//! Start at [`TreeCopy`], which collects options, and starts the engine of [`copy_trees`](super::copy_trees).
 
 use std::{
     fmt,
     path::{Path, PathBuf},
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
-pub(super) use self::rules::DirectoryRules;
-pub use self::rules::TreeRules;
-use self::{
-    counters::Counters,
-    direction::Direction,
-    download::Download,
-    upload::Upload,
-    walk::{Settings, Walk, count},
+use remex_base::lock;
+
+use super::{
+    AsHostPath, CopyAction, CopyFailure, CopyObserver, CopyPath, Extraneous, Fs, Metadata, MetadataKind,
+    Progress, SkipUnchanged, TreeRules,
+    path::native,
+    tree_copy::{
+        Failure, Filter,
+        copier::Copier,
+        counters::{Counters, Total},
+        is_directory, kind,
+        listing::count_tree,
+        place::Place,
+    },
 };
-use super::{AsHostPath, Fs, Progress, handle::BLOCK, path::native};
 use crate::Error;
-
-/// Files up to this size are sent in one message, in bytes.
-const SMALL: usize = BLOCK;
-
-/// How often a small file that changes meanwhile is read again.
-const TRIES: u32 = 3;
-
-/// The permissions that the owner needs to write to a new directory.
-const OWNER: u32 = 0o700;
-
-/// Set-user-id, set-group-id and sticky bits are not copied: the copy has another owner.
-const PERMISSIONS: u32 = 0o777;
 
 impl Fs {
     /// Copies the contents of a local directory into a remote one, which is created if missing.
@@ -92,13 +77,6 @@ impl Fs {
     pub fn download_tree<'a>(&self, from: impl AsHostPath, to: impl AsRef<Path>) -> TreeCopy<'a> {
         let to = to.as_ref().to_owned();
         TreeCopy::new(self, remote(&from).map(|from| Route::Download { from, to }))
-    }
-}
-
-impl Fs {
-    /// Makes a path on the remote host absolute.
-    async fn resolve(&self, path: PathBuf) -> Result<PathBuf, Error> {
-        Ok(native(&self.client.core().resolve(path.into()).await?)?.to_owned())
     }
 }
 
@@ -328,52 +306,118 @@ impl<'a> TreeCopy<'a> {
         if self.gitignore_files {
             rules = rules.with_gitignore_files();
         }
-        let (predicate, skip, on_failure) = (self.predicate, self.skip, self.on_failure);
-        let settings = Settings { rules, predicate, skip, on_failure };
-        match self.route? {
-            Route::Upload { from, to } => {
-                let to = self.fs.resolve(to).await?;
-                Box::pin(copy(Upload { fs: self.fs }, &settings, from, to, self.progress)).await
+        let (from, to) = match self.route? {
+            Route::Upload { from, to } => (Place::Local(from), resolve(self.fs, to).await?),
+            Route::Download { from, to } => (resolve(self.fs, from).await?, Place::Local(to)),
+        };
+        let wants;
+        let filter: Option<Filter<'_>> = match &self.predicate {
+            None => None,
+            Some(predicate) => {
+                wants = |path: &Path, metadata: &Metadata| {
+                    let (is_directory, size) = (is_directory(metadata), metadata.size);
+                    predicate(&TreeEntry { path, is_directory, size })
+                };
+                Some(&wants)
             }
-            Route::Download { from, to } => {
-                let from = self.fs.resolve(from).await?;
-                Box::pin(copy(Download { fs: self.fs }, &settings, from, to, self.progress)).await
+        };
+        let counters = Arc::new(Counters::default());
+        let root = from.path().to_owned();
+        let failures = Arc::new(Failures { root, on_failure: self.on_failure, seen: Mutex::default() });
+        let total = Total::default();
+        let count = |metadata: &Metadata| {
+            if kind(metadata) == Some(MetadataKind::File) {
+                total.add_file(metadata.size);
+            }
+        };
+        let counting = count_tree(from.clone(), rules.clone(), filter, count);
+        let copying = async {
+            let mut copier = Copier::new(&failures, Failures::note, &counters, filter);
+            let root = copier.root(from, to, rules, self.skip).await.map_err(Failure::into_error)?;
+            copier.walk(root, Extraneous::Keep).await?;
+            copier.finish().await
+        };
+        match self.progress {
+            None => Box::pin(copying).await?,
+            Some(report) => {
+                let counting = async {
+                    counting.await;
+                    counters.know(&total);
+                };
+                Box::pin(observe(copying, counting, &counters, report)).await?;
             }
         }
+        let seen = std::mem::take(&mut *lock(&failures.seen));
+        Ok(TreeReport { failures: seen, ..counters.report() })
     }
 }
 
 /// Runs a copy, and reports its progress.
-async fn copy<D: Direction>(
-    direction: D,
-    settings: &Settings<'_>,
-    from: PathBuf,
-    to: PathBuf,
-    progress: Option<ProgressCallback<'_>>,
-) -> Result<TreeReport, Error> {
-    let counters = Arc::new(Counters::default());
-    let mut walk = pin!(Walk::new(direction.clone(), settings, &counters).run(from.clone(), to));
-    let failures = match progress {
-        None => walk.await?,
-        Some(mut report) => {
-            let mut counting = pin!(count(direction, settings, from));
-            let mut is_counting = true;
-            let failures = loop {
-                tokio::select! {
-                    biased;
-                    done = &mut walk => break done?,
-                    total = &mut counting, if is_counting => {
-                        is_counting = false;
-                        counters.know(&total);
-                    }
-                    () = counters.changed() => report(&counters.progress()),
-                }
-            };
-            report(&counters.progress());
-            failures
+async fn observe(
+    copying: impl Future<Output = Result<(), Error>>,
+    counting: impl Future<Output = ()>,
+    counters: &Counters,
+    mut report: ProgressCallback<'_>,
+) -> Result<(), Error> {
+    let (mut copying, mut counting) = (pin!(copying), pin!(counting));
+    let mut is_counting = true;
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut copying => break done?,
+            () = &mut counting, if is_counting => is_counting = false,
+            () = counters.changed() => report(&counters.progress()),
         }
-    };
-    Ok(TreeReport { failures, ..counters.report() })
+    }
+    report(&counters.progress());
+    Ok(())
+}
+
+/// Makes a path on the remote host absolute.
+async fn resolve(fs: Fs, path: PathBuf) -> Result<Place, Error> {
+    let path = native(&fs.client.core().resolve(path.into()).await?)?.to_owned();
+    let label = path.display().to_string();
+    Ok(Place::Remote(CopyPath { fs, path, label }))
+}
+
+/// Collects what fails, or stops at the first failure.
+struct Failures {
+    /// The root of the source.
+    root: PathBuf,
+    on_failure: OnFailure,
+    /// Locked only briefly, when an entry fails.
+    seen: Mutex<Vec<TreeFailure>>,
+}
+
+impl CopyObserver for Failures {
+    type Stop = Error;
+
+    fn on_special(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn on_action(&self, _: CopyAction, _: &str, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn on_failure(&self, failure: CopyFailure) -> Result<(), Error> {
+        let CopyFailure { label, problem } = failure;
+        self.note(Failure { path: PathBuf::from(&label), label, problem })
+    }
+}
+
+impl Failures {
+    fn note(&self, failure: Failure) -> Result<(), Error> {
+        let path = failure.path.strip_prefix(&self.root).unwrap_or(&failure.path).to_owned();
+        let error = failure.into_error();
+        // Neither a lost session nor a server that sends nonsense gets better with the next file.
+        let is_final = matches!(error, Error::Lost(_) | Error::Protocol { .. });
+        if is_final || self.on_failure == OnFailure::Stop {
+            return Err(error);
+        }
+        lock(&self.seen).push(TreeFailure { path, error });
+        Ok(())
+    }
 }
 
 impl<'a> IntoFuture for TreeCopy<'a> {
@@ -389,25 +433,6 @@ impl fmt::Debug for TreeCopy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TreeCopy").field("route", &self.route).finish_non_exhaustive()
     }
-}
-
-/// Which files a tree copy does not copy again.
-///
-/// ```
-/// use remex_client::fs::SkipUnchanged;
-///
-/// assert_eq!(SkipUnchanged::default(), SkipUnchanged::BySizeAndTime);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum SkipUnchanged {
-    /// None: everything is copied.
-    Never,
-    /// Files of the same size and modification time, in milliseconds.
-    #[default]
-    BySizeAndTime,
-    /// Files of the same content, judging by hashes: both sides read the whole file.
-    ByContent,
 }
 
 /// An entry of a tree, for [`TreeCopy::filter`].

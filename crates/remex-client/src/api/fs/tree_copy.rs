@@ -1,25 +1,45 @@
 //! Copies files and directory trees between hosts: skips identical files, resumes partial ones, verifies hashes.
 //!
 //! Memory does not grow with the tree: the walk keeps one page per level, and pauses while enough files are in progress.
-//! Start at [`copy_trees`].
+//! Start at [`copy_trees`], which copies between servers, or at [`copier`], the engine, which also copies between this
+//! host and a server. [`place`] has the two kinds of endpoint.
 
-mod copier;
+pub(super) mod copier;
+pub(super) mod counters;
+mod download;
 mod extraneous;
+mod item;
 mod leftovers;
-mod listing;
+pub(super) mod listing;
+mod local;
+pub(super) mod place;
+mod rules;
+mod upload;
 
-use std::{ffi::OsStr, path::PathBuf, sync::Arc};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use tokio::task::JoinSet;
 
-use super::{
-    Fs, Metadata, MetadataKind, path,
-    tree::{SkipUnchanged, TreeRules},
-};
-use crate::Error;
-use copier::Copier;
+pub use self::rules::TreeRules;
+use self::{copier::Copier, place::Place};
+use super::{Fs, Metadata, MetadataKind, destination::not_a_file, handle::BLOCK, path};
+use crate::{Error, base::error::usage};
 
-/// Set-user-id, set-group-id and sticky bits are not copied from another host.
+/// Files up to this size are copied in one message, and are not resumed; in bytes.
+const SMALL: usize = BLOCK;
+
+/// How often a small file that changes meanwhile is read again.
+const TRIES: u32 = 3;
+
+/// The maximum depth of directories: more than fits into a path.
+const DEEPEST: usize = 2048;
+
+/// Set-user-id, set-group-id and sticky bits are not copied from another host: the copy has another owner.
 const PERMISSIONS: u32 = 0o777;
 
 /// The sticky bit, which keeps the users of a directory from removing each other's files.
@@ -101,6 +121,28 @@ pub enum Extraneous {
     Delete,
 }
 
+/// Which files a copy does not copy again.
+///
+/// ```
+/// use remex_client::fs::SkipUnchanged;
+///
+/// assert_eq!(SkipUnchanged::default(), SkipUnchanged::BySizeAndTime);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SkipUnchanged {
+    /// None: everything is copied.
+    Never,
+    /// Files of the same size and modification time, in milliseconds.
+    #[default]
+    BySizeAndTime,
+    /// Files of the same content, judging by hashes: both sides read the whole file.
+    ByContent,
+}
+
+/// Returns whether an entry is wanted, by its path relative to the root.
+pub(super) type Filter<'a> = &'a (dyn Fn(&Path, &Metadata) -> bool + Send + Sync);
+
 impl CopyTask {
     /// Creates a task for a source with this metadata and a destination that does not exist; [`copy_trees`] has an example.
     pub fn new(from: CopyPath, metadata: Metadata, to: CopyPath, marker: CopyMarker) -> Self {
@@ -169,6 +211,48 @@ pub struct CopyFailure {
     pub label: String,
     /// The reason.
     pub problem: CopyProblem,
+}
+
+/// Why an entry was not copied, with its exact path.
+pub(super) struct Failure {
+    pub(super) label: String,
+    pub(super) problem: CopyProblem,
+    /// In the source, or below a destination that has more.
+    pub(super) path: PathBuf,
+}
+
+impl Failure {
+    fn new(entry: &Place, problem: CopyProblem) -> Self {
+        Self { label: entry.label(), problem, path: entry.path().to_owned() }
+    }
+
+    fn without_path(self) -> CopyFailure {
+        CopyFailure { label: self.label, problem: self.problem }
+    }
+
+    /// Returns the failure as an error.
+    pub(super) fn into_error(self) -> Error {
+        match self.problem {
+            CopyProblem::Failed(error) | CopyProblem::NotDeleted(error) => error,
+            CopyProblem::Special => {
+                usage("pipes, sockets and devices have no content to copy", "copy a file or a directory")
+            }
+            CopyProblem::SpecialExists { to } => not_a_file(to),
+            CopyProblem::DirectoryExists { to } => {
+                usage(format!("cannot replace `{to}`: it is a directory"), "remove it")
+            }
+            CopyProblem::NotADirectory { to } => {
+                usage(format!("cannot copy into `{to}`: it is not a directory"), "remove it")
+            }
+            CopyProblem::TooDeep { limit } => usage(
+                format!("cannot copy `{}`: directories are nested more than {limit} levels deep", self.label),
+                "copy that directory separately",
+            ),
+            CopyProblem::Unordered { name } => Error::Protocol {
+                what: format!("the server listed `{name}` in `{}` twice or out of order", self.label),
+            },
+        }
+    }
 }
 
 /// The reason why an entry was not copied.
@@ -278,7 +362,7 @@ pub trait CopyObserver: Send + Sync + 'static {
 /// Copies files and directory trees; reports entries that fail, and continues with the others.
 ///
 /// This is the copy between any two hosts that `remex cp` consists of; [`TreeCopy`](super::TreeCopy) copies between this host
-/// and a remote one, and needs no server here. Unchanged files at the destination are skipped, large files are resumed where an earlier copy
+/// and a remote one with the same engine, and needs no server here. Unchanged files at the destination are skipped, large files are resumed where an earlier copy
 /// stopped, and all content is verified by its hash. Permissions, times and symbolic links are preserved.
 ///
 /// # Errors
@@ -328,11 +412,12 @@ pub trait CopyObserver: Send + Sync + 'static {
 pub async fn copy_trees<O: CopyObserver>(tasks: Vec<CopyTask>, observer: &Arc<O>) -> Result<(), O::Stop> {
     let mut counting = JoinSet::new();
     if observer.wants_total() {
-        let root = |task: &CopyTask| (task.from.clone(), task.metadata.clone(), task.rules.clone());
+        let root =
+            |task: &CopyTask| (Place::Remote(task.from.clone()), task.metadata.clone(), task.rules.clone());
         let roots = tasks.iter().map(root).collect();
         counting.spawn(listing::count(roots, Arc::clone(observer)));
     }
-    let mut copy = Copier::new(observer);
+    let mut copy = Copier::between_hosts(observer);
     for task in tasks {
         copy.task(task).await?;
     }
@@ -340,8 +425,8 @@ pub async fn copy_trees<O: CopyObserver>(tasks: Vec<CopyTask>, observer: &Arc<O>
     copy.delete_extraneous().await
 }
 
-fn failed(path: &CopyPath, error: Error) -> CopyFailure {
-    CopyFailure { label: path.label.clone(), problem: CopyProblem::Failed(error) }
+fn failed(place: &Place, error: Error) -> Failure {
+    Failure::new(place, CopyProblem::Failed(error))
 }
 
 /// Returns the label of an entry of a directory.
@@ -351,15 +436,41 @@ fn joined(directory: &str, name: &OsStr) -> String {
     if directory.ends_with(['/', ':']) { format!("{directory}{name}") } else { format!("{directory}/{name}") }
 }
 
-fn is_directory(metadata: &Metadata) -> bool {
-    metadata.is_directory && !metadata.is_symlink
+pub(super) fn is_directory(metadata: &Metadata) -> bool {
+    kind(metadata) == Some(MetadataKind::Directory)
 }
 
 /// Returns whether an entry is neither a file, a directory nor a link.
 fn is_special(metadata: &Metadata) -> bool {
-    !metadata.is_file && !metadata.is_directory && kind(metadata) != Some(MetadataKind::Symlink)
+    use MetadataKind::{Directory, File, Symlink};
+    !matches!(kind(metadata), Some(File | Directory | Symlink))
 }
 
-fn kind(metadata: &Metadata) -> Option<MetadataKind> {
-    if metadata.is_symlink { Some(MetadataKind::Symlink) } else { metadata.kind }
+/// Returns what an entry is; a link counts as a link even if the server does not report its target.
+pub(super) fn kind(metadata: &Metadata) -> Option<MetadataKind> {
+    match metadata.kind {
+        _ if metadata.is_symlink => Some(MetadataKind::Symlink),
+        Some(kind) => Some(kind),
+        None if metadata.is_directory => Some(MetadataKind::Directory),
+        None if metadata.is_file => Some(MetadataKind::File),
+        None => None,
+    }
+}
+
+/// Returns when an entry was modified; a server of the base dialect may not know.
+fn modified(metadata: &Metadata) -> Option<i64> {
+    let is_known = metadata.modified_at_ms != 0 || metadata.mode.is_some();
+    is_known.then_some(metadata.modified_at_ms)
+}
+
+/// Returns whether a file is unchanged, judging by size and time.
+fn is_same(from: &Metadata, there: &Metadata) -> bool {
+    let identity = |of: &Metadata| (kind(of), of.size, of.modified_at_ms);
+    modified(from).is_some() && identity(from) == identity(there)
+}
+
+/// Returns a moment that the clock of this host can express.
+fn time(ms: i64) -> Option<SystemTime> {
+    let distance = Duration::from_millis(ms.unsigned_abs());
+    if ms < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) }
 }

@@ -1,53 +1,54 @@
 //! Performs a copy: one walk in pages, many files concurrently.
+//!
+//! Start at [`Copier::task`] for trees between hosts, and at [`Copier::root`] for those between this host and another.
 
 use std::{
     ffi::OsStr,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, UNIX_EPOCH},
 };
 
-use remex_proto::path::from_bytes;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
-    CopyAction, CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem, CopyTask, Extraneous, OWNER,
-    PERMISSIONS, STICKY,
+    CopyAction, CopyMarker, CopyObserver, CopyProblem, CopyTask, DEEPEST, Extraneous, Failure, Filter, OWNER,
+    PERMISSIONS, STICKY, SkipUnchanged, TreeRules,
+    counters::{Counters, Total},
     extraneous::{Deletion, ExtraneousEntries},
-    failed, is_directory, is_special, joined, kind,
+    failed, is_directory, is_same, is_special,
+    item::{Item, has_same_content},
+    joined, kind,
     leftovers::{make_marked, take_up},
-    listing::{Listing, add_gitignore},
+    listing::{Listed, Listing, add_gitignore},
+    modified,
+    place::{Occupant, Place},
+    rules::DirectoryRules,
 };
-use crate::{
-    api::fs::{
-        AsHostPath as _, Metadata, MetadataKind, Times, Transfer,
-        path::{join, split},
-        tree::{DirectoryRules, SkipUnchanged},
-    },
-    base::error::usage,
-};
+use crate::api::fs::{Metadata, MetadataKind, path::join};
 
 /// How many files are copied or deleted concurrently, to hide the latency of the connection.
 pub(super) const JOBS: usize = 32;
-
-/// Files longer than this are copied in blocks, and can be resumed; in bytes.
-const LARGE: u64 = 256 << 10;
-
-/// The maximum depth of directories: more than fits into a path.
-const DEEPEST: usize = 2048;
 
 /// How many of the concurrent files may be large: each keeps some blocks in memory.
 const LARGE_JOBS: usize = 4;
 
 /// A copy in progress.
-pub(super) struct Copier<O: CopyObserver> {
+pub(in crate::api::fs) struct Copier<'a, O: CopyObserver> {
     observer: Arc<O>,
+    counters: Arc<Counters>,
+    /// What the walk itself has seen.
+    total: Total,
+    /// Dropping it aborts the jobs, which removes their temporary files.
     jobs: JoinSet<Ended<O::Stop>>,
     large: Arc<Semaphore>,
-    /// Whether an earlier copy started this tree, so that its existing directories belong to the copy.
-    goes_on: bool,
+    report: Report<O>,
+    filter: Option<Filter<'a>>,
+    existing: ExistingDirectories,
+    /// The bits of the permissions of a directory that are copied.
+    directory_bits: u32,
     /// Whether an entry of the current tree could not be copied.
     has_failed: Arc<AtomicBool>,
     /// Whether an entry of any tree could not be copied, so that nothing may be deleted.
@@ -56,14 +57,28 @@ pub(super) struct Copier<O: CopyObserver> {
     deletion: Deletion,
 }
 
+/// Reports an entry that could not be copied, and decides whether to continue.
+pub(in crate::api::fs) type Report<O> = fn(&O, Failure) -> Result<(), <O as CopyObserver>::Stop>;
+
+/// What becomes of directories that exist at the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ExistingDirectories {
+    /// They keep their permissions.
+    Keep,
+    /// They get the permissions of the source.
+    Update,
+    /// An earlier copy started this tree, so they belong to the copy, and so do the files that it left in them.
+    Resume,
+}
+
 /// Why a step failed.
 pub(super) enum Halt<S> {
-    Failure(Box<CopyFailure>),
+    Failure(Box<Failure>),
     Stop(S),
 }
 
-impl<S> From<CopyFailure> for Halt<S> {
-    fn from(failure: CopyFailure) -> Self {
+impl<S> From<Failure> for Halt<S> {
+    fn from(failure: Failure) -> Self {
         Halt::Failure(Box::new(failure))
     }
 }
@@ -75,11 +90,13 @@ struct Ended<S> {
 }
 
 /// A directory at the destination; each job in it holds a reference, and its times are set after the last one.
-struct Directory {
-    to: CopyPath,
-    metadata: Metadata,
-    /// Whether it existed before, and keeps its permissions.
-    is_kept: bool,
+pub(super) struct Directory {
+    from: PathBuf,
+    to: Place,
+    /// When it was modified at the source.
+    modified_at_ms: Option<i64>,
+    /// The permissions that it has to get, if it does not have them yet.
+    mode: Option<u32>,
     /// Whether it has the marker of an unfinished copy, which is removed once everything is copied.
     is_marked: bool,
     /// Whether an entry of the tree could not be copied.
@@ -88,36 +105,61 @@ struct Directory {
 }
 
 /// A directory that is being read.
-struct Frame {
+pub(in crate::api::fs) struct Frame {
     from: Listing,
-    to: CopyPath,
-    /// The entries of the destination, if it existed before.
-    there: Option<Listing>,
+    to: Place,
+    there: Entries,
     is_marked: bool,
     rules: DirectoryRules,
     skip: SkipUnchanged,
+    /// `None` if it keeps its permissions and times.
     directory: Option<Arc<Directory>>,
     /// The entries of the destination that the source does not have, if they are to be deleted.
     extraneous: Option<ExtraneousEntries>,
 }
 
-/// One entry to copy.
-struct Item {
-    from: CopyPath,
-    metadata: Metadata,
-    to: CopyPath,
-    there: Option<Metadata>,
-    skip: SkipUnchanged,
-    directory: Option<Arc<Directory>>,
+/// The entries of a directory at the destination.
+enum Entries {
+    /// It is new.
+    None,
+    /// It is read along with the source, by name.
+    Listed(Box<Listing>),
+    /// Each has to be looked up: the source is not sorted.
+    Unknown,
 }
 
-impl<O: CopyObserver> Copier<O> {
-    pub(super) fn new(observer: &Arc<O>) -> Self {
+impl<'a, O: CopyObserver> Copier<'a, O> {
+    /// Creates a copy between servers, for [`Copier::task`].
+    pub(super) fn between_hosts(observer: &Arc<O>) -> Self {
+        Copier {
+            directory_bits: PERMISSIONS | STICKY,
+            existing: ExistingDirectories::Keep,
+            ..Self::new(
+                observer,
+                |observer, failure| observer.on_failure(failure.without_path()),
+                &Arc::default(),
+                None,
+            )
+        }
+    }
+
+    /// Creates a copy between this host and a server, for [`Copier::root`].
+    pub(in crate::api::fs) fn new(
+        observer: &Arc<O>,
+        report: Report<O>,
+        counters: &Arc<Counters>,
+        filter: Option<Filter<'a>>,
+    ) -> Self {
         Copier {
             observer: Arc::clone(observer),
+            counters: Arc::clone(counters),
+            total: Total::default(),
             jobs: JoinSet::new(),
             large: Arc::new(Semaphore::new(LARGE_JOBS)),
-            goes_on: false,
+            report,
+            filter,
+            existing: ExistingDirectories::Update,
+            directory_bits: PERMISSIONS,
             has_failed: Arc::default(),
             is_incomplete: false,
             deletion: Deletion::default(),
@@ -136,42 +178,78 @@ impl<O: CopyObserver> Copier<O> {
             skip_unchanged: skip,
             extraneous,
         } = task;
+        let (from, to) = (Place::Remote(from), Place::Remote(to));
         metadata.is_symlink = false;
         if !metadata.is_directory {
             let is_named = skip == SkipUnchanged::BySizeAndTime
                 && there.as_ref().is_some_and(|there| is_same(&metadata, there));
             // For a file that was named explicitly, compare the content, not only size and time.
             let there = if is_named && !Box::pin(has_same_content(&from, &to)).await { None } else { there };
-            return self.item(Item { from, metadata, to, there, skip, directory: None }).await;
+            let there = there.into();
+            let item = Item { from, metadata, to, there, skip, is_named: true, directory: None };
+            return self.item(item).await;
         }
         let keeps_root = contents_only && !marker.is_continued;
-        self.goes_on = marker.is_continued;
+        self.existing =
+            if marker.is_continued { ExistingDirectories::Resume } else { ExistingDirectories::Keep };
         self.has_failed = Arc::default();
         let marker = (marker.is_continued || there.is_none() && !keeps_root).then_some(marker);
-        let item = Item { from, metadata, to, there, skip, directory: None };
-        let mut frames = Vec::new();
+        let there = there.into();
+        let item = Item { from, metadata, to, there, skip, is_named: true, directory: None };
         match Box::pin(self.enter(item, DirectoryRules::root(rules), marker, extraneous)).await {
             Ok(mut frame) => {
                 if keeps_root {
                     frame.directory = None;
                     frame.extraneous.iter_mut().for_each(ExtraneousEntries::leave_time);
                 }
-                frames.push(frame);
+                self.walk(frame, extraneous).await
             }
-            Err(halt) => self.halted(halt)?,
+            Err(halt) => self.halted(halt),
         }
+    }
+
+    /// Prepares the root of a copy between this host and a server; an existing one keeps its permissions and time.
+    pub(in crate::api::fs) async fn root(
+        &self,
+        from: Place,
+        to: Place,
+        rules: TreeRules,
+        skip: SkipUnchanged,
+    ) -> Result<Frame, Failure> {
+        let mut rules = DirectoryRules::root(rules);
+        // Before the destination is created: a tree that cannot be read must not create one.
+        add_gitignore(&from, &mut rules).await?;
+        let metadata = from.root_metadata().await.map_err(|error| failed(&from, error))?;
+        let listing = Listing::new(from.clone()).await?;
+        let mode = self.directory_mode(&metadata);
+        let (to, is_new) = to.make_root(mode).await.map_err(|error| failed(&from, error))?;
+        let directory = is_new.then(|| Arc::new(self.directory(&from, &to, &metadata, closed_mode(mode))));
+        let there = if is_new { Entries::None } else { Entries::Unknown };
+        Ok(Frame { from: listing, to, there, is_marked: false, rules, skip, directory, extraneous: None })
+    }
+
+    /// Copies the entries of a directory and of those below it.
+    pub(in crate::api::fs) async fn walk(
+        &mut self,
+        root: Frame,
+        extraneous: Extraneous,
+    ) -> Result<(), O::Stop> {
+        let mut frames = vec![root];
         loop {
             let depth = frames.len();
             let Some(frame) = frames.last_mut() else { return Ok(()) };
             match self.next(frame).await {
                 Ok(Some(item)) if is_directory(&item.metadata) && depth >= DEEPEST => {
                     let problem = CopyProblem::TooDeep { limit: DEEPEST };
-                    self.failure(CopyFailure { label: item.from.label, problem })?;
+                    self.failure(Failure::new(&item.from, problem))?;
                 }
                 Ok(Some(item)) if is_directory(&item.metadata) => {
-                    let rules = frame.rules.enter(item.from.path.file_name().unwrap_or_default());
+                    let rules = frame.rules.enter(item.from.path().file_name().unwrap_or_default());
                     match Box::pin(self.enter(item, rules, None, extraneous)).await {
-                        Ok(frame) => frames.push(frame),
+                        Ok(frame) => {
+                            self.counters.add(&self.counters.directories, 1);
+                            frames.push(frame);
+                        }
                         Err(halt) => self.halted(halt)?,
                     }
                 }
@@ -192,10 +270,10 @@ impl<O: CopyObserver> Copier<O> {
     }
 
     /// Reports a failed entry of the current tree.
-    fn failure(&mut self, failure: CopyFailure) -> Result<(), O::Stop> {
+    fn failure(&mut self, failure: Failure) -> Result<(), O::Stop> {
         self.has_failed.store(true, Relaxed);
         self.is_incomplete = true;
-        self.observer.on_failure(failure)
+        (self.report)(&self.observer, failure)
     }
 
     fn halted(&mut self, halt: Halt<O::Stop>) -> Result<(), O::Stop> {
@@ -206,12 +284,14 @@ impl<O: CopyObserver> Copier<O> {
     }
 
     /// Returns the next entry of a directory that can be copied and that the rules do not exclude.
-    async fn next(&self, frame: &mut Frame) -> Result<Option<Item>, Halt<O::Stop>> {
+    async fn next(&mut self, frame: &mut Frame) -> Result<Option<Item>, Halt<O::Stop>> {
         loop {
-            let Some((name, metadata)) = frame.from.next().await? else {
-                while let (Some(extraneous), Some(there)) = (&mut frame.extraneous, &mut frame.there)
-                    && let Some((name, metadata)) = there.next().await?
+            let Some(Listed { name, metadata }) = frame.from.next().await? else {
+                while let (Some(extraneous), Entries::Listed(there)) =
+                    (&mut frame.extraneous, &mut frame.there)
+                    && let Some(Listed { name, metadata }) = there.next().await?
                 {
+                    let metadata = metadata.map_err(|error| failed(&frame.to.join(&name), error))?;
                     extraneous.note(name, &metadata, &frame.rules);
                 }
                 return Ok(None);
@@ -229,88 +309,149 @@ impl<O: CopyObserver> Copier<O> {
             };
             // Also for what is not copied, so that nothing of this name counts as extraneous.
             let there = match &mut frame.there {
-                Some(there) => there.find(&name, passed).await?,
-                None => None,
+                Entries::None => Occupant::Nothing,
+                Entries::Listed(there) => there.find(&name, passed).await?.into(),
+                Entries::Unknown => Occupant::Unknown,
             };
-            if frame.rules.exclude(&name, is_directory(&metadata)) {
-                self.observer.on_excluded(&from.label);
+            let metadata = match metadata {
+                Ok(metadata) => metadata,
+                Err(error) => {
+                    self.failure(failed(&from, error)).map_err(Halt::Stop)?;
+                    continue;
+                }
+            };
+            if self.excludes(&frame.rules, &name, &metadata) {
+                self.counters.add(&self.counters.excluded, 1);
+                self.observer.on_excluded(&from.label());
                 continue;
             }
-            if is_special(&metadata) {
-                self.observer.on_special(&from.label).map_err(Halt::Stop)?;
+            let is_link = kind(&metadata) == Some(MetadataKind::Symlink);
+            if is_special(&metadata) || is_link && (from.is_base() || frame.to.is_base()) {
+                self.counters.add(&self.counters.special, 1);
+                self.observer.on_special(&from.label()).map_err(Halt::Stop)?;
                 continue;
+            }
+            if kind(&metadata) == Some(MetadataKind::File) {
+                self.total.add_file(metadata.size);
             }
             let (to, skip, directory) = (frame.to.join(&name), frame.skip, frame.directory.clone());
-            return Ok(Some(Item { from, metadata, to, there, skip, directory }));
+            return Ok(Some(Item { from, metadata, to, there, skip, is_named: false, directory }));
         }
+    }
+
+    fn excludes(&self, rules: &DirectoryRules, name: &OsStr, metadata: &Metadata) -> bool {
+        rules.exclude(name, is_directory(metadata))
+            || self.filter.is_some_and(|wants| !wants(&rules.path_of(name), metadata))
     }
 
     /// Creates a directory, and starts to read its source.
     async fn enter(
-        &mut self,
+        &self,
         item: Item,
         mut rules: DirectoryRules,
         marker: Option<CopyMarker>,
         extraneous: Extraneous,
     ) -> Result<Frame, Halt<O::Stop>> {
-        let Item { from, metadata, to, there, skip, directory: parent } = item;
-        let is_there = there.as_ref().is_some_and(|there| there.is_directory && !there.is_symlink);
-        if there.is_some() && !is_there {
-            let problem = CopyProblem::NotADirectory { to: to.label };
-            return Err(CopyFailure { label: from.label, problem }.into());
+        let Item { from, metadata, to, there, skip, directory: parent, .. } = item;
+        let is_there = there.metadata().is_some_and(is_directory);
+        if there.metadata().is_some() && !is_there {
+            return Err(Failure::new(&from, CopyProblem::NotADirectory { to: to.label() }).into());
         }
-        // Read the source first: a tree that cannot be read must not create a destination.
         add_gitignore(&from, &mut rules).await?;
-        let read = match &marker {
-            Some(_) => Some(Listing::new(from.clone()).await?),
-            None => None,
+        let remote = from.remote().zip(to.remote());
+        let is_sorted = remote.is_some();
+        let list = |directory: &Place| {
+            let directory = directory.clone();
+            async move { if is_sorted { Listing::sorted(directory).await } else { Listing::new(directory).await } }
         };
+        // Read the source first: a tree that cannot be read must not create a destination. Between hosts, that would be one
+        // more round trip for each directory in it.
+        let read = if marker.is_some() || !is_sorted { Some(list(&from).await?) } else { None };
+        let mode = self.directory_mode(&metadata);
         let make = async {
-            match (is_there, &marker) {
-                _ if self.observer.is_dry_run() => return Ok(()),
-                (true, _) if self.goes_on => return take_up(&from, &to, there.as_ref()).await,
-                (true, _) => return Ok(()),
-                (false, Some(marker)) => make_marked(&to, marker).await?,
+            match (remote, &marker) {
+                _ if self.observer.is_dry_run() => Ok(!is_there),
+                (Some((from, to)), _) if is_there => {
+                    if self.existing == ExistingDirectories::Resume {
+                        take_up(from, to, there.metadata()).await?;
+                    }
+                    Ok(false)
+                }
+                (Some((_, at)), Some(marker)) => {
+                    make_marked(at, marker).await?;
+                    if let Some(mode) = mode {
+                        to.set_mode(mode | OWNER).await?;
+                    }
+                    Ok(true)
+                }
                 // The root path is already resolved, and below it no link is followed, even one created meanwhile.
-                (false, None) => to.fs.create_dir_all(&to.path).without_links().await?,
+                _ => to.make_directory(mode, &there).await,
             }
-            let mode = directory_permissions(&metadata) | OWNER;
-            to.fs.set_permissions(&to.path, mode).without_links().await
         };
         let reading = async {
             match read {
                 Some(read) => Ok(read),
-                None => Listing::new(from.clone()).await,
+                None => list(&from).await,
             }
         };
         let reading_there = async {
             match is_there {
-                true => Listing::new(to.clone()).await.map(Some),
+                true => list(&to).await.map(Some),
                 false => Ok(None),
             }
         };
-        let (made, reading, there) = tokio::join!(make, reading, reading_there);
-        made.map_err(|error| failed(&from, error))?;
-        if !is_there {
+        let (made, reading, listed) = tokio::join!(make, reading, reading_there);
+        let is_new = made.map_err(|error| failed(&from, error))?;
+        if is_new {
             did(&*self.observer, CopyAction::Make, &from, &to)?;
         }
-        let (is_kept, is_marked) = (is_there && !self.goes_on, marker.is_some());
-        let extraneous = (extraneous == Extraneous::Delete && is_there)
-            .then(|| ExtraneousEntries::of(to.clone(), metadata.modified_at_ms));
-        let has_failed = Arc::clone(&self.has_failed);
-        let directory = Directory { to: to.clone(), metadata, is_kept, is_marked, has_failed, parent };
-        let directory = (!self.observer.is_dry_run()).then(|| Arc::new(directory));
-        Ok(Frame { from: reading?, to, there: there?, is_marked, rules, skip, directory, extraneous })
+        let there = match listed? {
+            Some(listed) => Entries::Listed(Box::new(listed)),
+            None if is_new => Entries::None,
+            None => Entries::Unknown,
+        };
+        let extraneous = to
+            .remote()
+            .filter(|_| extraneous == Extraneous::Delete && is_there)
+            .map(|to| ExtraneousEntries::of(to.clone(), metadata.modified_at_ms));
+        let is_marked = marker.is_some();
+        let directory = (!self.observer.is_dry_run()).then(|| {
+            let mode = match self.existing {
+                ExistingDirectories::Keep if is_there => None,
+                ExistingDirectories::Resume if is_there => mode,
+                _ => closed_mode(mode),
+            };
+            Arc::new(Directory { is_marked, parent, ..self.directory(&from, &to, &metadata, mode) })
+        });
+        Ok(Frame { from: reading?, to, there, is_marked, rules, skip, directory, extraneous })
+    }
+
+    fn directory(&self, from: &Place, to: &Place, metadata: &Metadata, mode: Option<u32>) -> Directory {
+        Directory {
+            from: from.path().to_owned(),
+            to: to.clone(),
+            modified_at_ms: modified(metadata),
+            mode,
+            is_marked: false,
+            has_failed: Arc::clone(&self.has_failed),
+            parent: None,
+        }
+    }
+
+    /// Returns the permissions that a directory gets; `None` where they are unknown.
+    fn directory_mode(&self, metadata: &Metadata) -> Option<u32> {
+        metadata.mode.map(|mode| mode & self.directory_bits)
     }
 
     /// Starts to copy an entry that is not a directory.
-    async fn item(&mut self, item: Item) -> Result<(), O::Stop> {
+    async fn item(&mut self, mut item: Item) -> Result<(), O::Stop> {
         while self.jobs.len() >= JOBS {
             self.join_one().await?;
         }
         let (observer, large) = (Arc::clone(&self.observer), Arc::clone(&self.large));
+        let counters = Arc::clone(&self.counters);
         self.jobs.spawn(async move {
-            let outcome = Box::pin(item.copy(&*observer, &large)).await;
+            let outcome = Box::pin(item.copy(&*observer, &large, &counters)).await;
             Ended { directory: item.directory, outcome }
         });
         Ok(())
@@ -338,7 +479,7 @@ impl<O: CopyObserver> Copier<O> {
                     Ok(()) => Ok(()),
                     Err(Halt::Failure(failure)) => {
                         self.is_incomplete = true;
-                        self.observer.on_failure(*failure)
+                        (self.report)(&self.observer, *failure)
                     }
                     Err(Halt::Stop(stop)) => Err(stop),
                 }
@@ -351,10 +492,11 @@ impl<O: CopyObserver> Copier<O> {
         }
     }
 
-    pub(super) async fn finish(&mut self) -> Result<(), O::Stop> {
+    pub(in crate::api::fs) async fn finish(&mut self) -> Result<(), O::Stop> {
         while !self.jobs.is_empty() {
             self.join_one().await?;
         }
+        self.counters.know(&self.total);
         Ok(())
     }
 
@@ -364,193 +506,42 @@ impl<O: CopyObserver> Copier<O> {
     }
 }
 
+/// Returns the permissions of a new directory that its owner must not have until it is complete.
+fn closed_mode(mode: Option<u32>) -> Option<u32> {
+    mode.filter(|mode| mode & OWNER != OWNER)
+}
+
 /// Reports an action.
-fn did<O: CopyObserver>(
+pub(super) fn did<O: CopyObserver>(
     observer: &O,
     action: CopyAction,
-    from: &CopyPath,
-    to: &CopyPath,
+    from: &Place,
+    to: &Place,
 ) -> Result<(), Halt<O::Stop>> {
-    observer.on_action(action, &from.label, &to.label).map_err(Halt::Stop)
+    observer.on_action(action, &from.label(), &to.label()).map_err(Halt::Stop)
 }
 
 impl Directory {
-    async fn complete(&self, observer: &impl CopyObserver) -> Result<(), CopyFailure> {
-        let (fs, path) = (&self.to.fs, &self.to.path);
-        let times = Times { modified: time(self.metadata.modified_at_ms), accessed: None };
+    async fn complete(&self, observer: &impl CopyObserver) -> Result<(), Failure> {
         let is_unfinished = self.is_marked && self.has_failed.load(Relaxed);
         if is_unfinished {
-            observer.on_leftover(joined(&self.to.label, OsStr::new(CopyMarker::NAME)));
+            observer.on_leftover(joined(&self.to.label(), OsStr::new(CopyMarker::NAME)));
         }
         let done = async {
-            if self.is_marked && !is_unfinished {
-                fs.remove(join(path, CopyMarker::NAME)).recursive().missing_ok().await?;
+            if let Some(to) = self.to.remote().filter(|_| self.is_marked && !is_unfinished) {
+                to.fs.remove(join(&to.path, CopyMarker::NAME)).recursive().missing_ok().await?;
             }
-            if !self.is_kept {
-                fs.set_permissions(path, directory_permissions(&self.metadata)).without_links().await?;
+            if self.to.is_base() {
+                return Ok(());
             }
-            fs.set_times(path, times).await
+            if let Some(ms) = self.modified_at_ms {
+                self.to.set_modified(ms).await?;
+            }
+            match self.mode {
+                Some(mode) => self.to.set_mode(mode).await,
+                None => Ok(()),
+            }
         };
-        done.await.map_err(|error| failed(&self.to, error))
+        done.await.map_err(|error| Failure { path: self.from.clone(), ..failed(&self.to, error) })
     }
-}
-
-impl Item {
-    async fn copy<O: CopyObserver>(&self, observer: &O, large: &Semaphore) -> Result<(), Halt<O::Stop>> {
-        let Self { from, metadata, to, there, .. } = self;
-        observer.on_started(&from.label);
-        let there = there.as_ref();
-        if there.is_some_and(|there| there.is_directory && !there.is_symlink) {
-            let problem = CopyProblem::DirectoryExists { to: to.label.clone() };
-            return Err(CopyFailure { label: from.label.clone(), problem }.into());
-        }
-        if there.is_some_and(is_special) {
-            let problem = CopyProblem::SpecialExists { to: to.label.clone() };
-            return Err(CopyFailure { label: from.label.clone(), problem }.into());
-        }
-        match kind(metadata) {
-            Some(MetadataKind::Symlink) => self.link(observer).await,
-            Some(MetadataKind::File) => {
-                if Box::pin(self.is_unchanged()).await {
-                    return self.skip(observer).await;
-                }
-                let _room = if metadata.size > LARGE { large.acquire().await.ok() } else { None };
-                self.file(observer).await
-            }
-            _ => Err(CopyFailure { label: from.label.clone(), problem: CopyProblem::Special }.into()),
-        }
-    }
-
-    async fn file<O: CopyObserver>(&self, observer: &O) -> Result<(), Halt<O::Stop>> {
-        let Self { from, metadata, to, .. } = self;
-        if !observer.is_dry_run() {
-            let path = |end: &CopyPath| end.path.as_host_path();
-            let transfer = Transfer {
-                from: from.fs.clone(),
-                source: path(from).map_err(|error| failed(from, error))?,
-                metadata: metadata.clone(),
-                to: to.fs.clone(),
-                destination: path(to).map_err(|error| failed(to, error))?,
-            };
-            let (mut so_far, mut is_found) = (0, metadata.size > LARGE);
-            let progress = |bytes: u64| {
-                // The first report of a large file is what an earlier copy left.
-                let more = bytes.saturating_sub(so_far);
-                if std::mem::take(&mut is_found) {
-                    observer.on_existing(more);
-                } else {
-                    observer.on_copied(more);
-                }
-                // The transfer may start over.
-                so_far = so_far.max(bytes);
-            };
-            // The next copy of a tree cleans up after a killed one; a file that was named explicitly has no such cleanup.
-            let done = async {
-                match self.directory {
-                    Some(_) => transfer.run().progress(progress).await,
-                    None => transfer.run().with_part().progress(progress).await,
-                }
-            };
-            if let Err(error) = done.await {
-                self.report_part(&transfer, observer).await;
-                return Err(failed(from, error).into());
-            }
-        }
-        did(observer, CopyAction::Copy, from, to)
-    }
-
-    /// Reports the partial file that a failed transfer left.
-    async fn report_part(&self, transfer: &Transfer, observer: &impl CopyObserver) {
-        let Ok(part) = transfer.part() else { return };
-        let name = part.native().ok().and_then(split).map(|(_, name)| name);
-        if let (Some(name), Ok(true)) = (name, self.to.fs.exists(&part).await) {
-            observer.on_leftover(sibling_of(&self.to.label, name));
-        }
-    }
-
-    async fn link<O: CopyObserver>(&self, observer: &O) -> Result<(), Halt<O::Stop>> {
-        let Self { from, to, there, .. } = self;
-        let target = from.fs.read_link(&from.path).await.map_err(|error| failed(from, error))?;
-        let target = from_bytes(&target.target_base64)
-            .ok_or_else(|| {
-                failed(from, usage("the target of the link is not UTF-8", "copy it from Linux or macOS"))
-            })?
-            .as_os_str();
-        let is_same = there.as_ref().is_some_and(|there| {
-            there.is_symlink && there.link_target.as_deref() == target.to_str() && target.to_str().is_some()
-        });
-        if is_same {
-            return did(observer, CopyAction::Skip, from, to);
-        }
-        if !observer.is_dry_run() {
-            let made = to.fs.replace_with_symlink(target, &to.path).await;
-            made.map_err(|error| failed(from, error))?;
-        }
-        did(observer, CopyAction::Link, from, to)
-    }
-
-    async fn is_unchanged(&self) -> bool {
-        let Self { from, metadata, to, there: Some(there), .. } = self else { return false };
-        match self.skip {
-            SkipUnchanged::Never => false,
-            SkipUnchanged::BySizeAndTime => is_same(metadata, there),
-            SkipUnchanged::ByContent => {
-                let is_likely = there.is_file && !there.is_symlink && there.size == metadata.size;
-                is_likely && Box::pin(has_same_content(from, to)).await
-            }
-        }
-    }
-
-    /// Skips an identical file, but updates its permissions and time.
-    async fn skip<O: CopyObserver>(&self, observer: &O) -> Result<(), Halt<O::Stop>> {
-        let Self { from, metadata, to, there, .. } = self;
-        let mode = permissions(metadata);
-        let is_other = there.as_ref().is_some_and(|there| permissions(there) != mode);
-        if is_other && !observer.is_dry_run() {
-            let set = to.fs.set_permissions(&to.path, mode).await;
-            set.map_err(|error| failed(from, error))?;
-        }
-        let is_other = there.as_ref().is_some_and(|there| there.modified_at_ms != metadata.modified_at_ms);
-        if is_other && !observer.is_dry_run() {
-            let times = Times { modified: time(metadata.modified_at_ms), accessed: None };
-            to.fs.set_times(&to.path, times).await.map_err(|error| failed(from, error))?;
-        }
-        observer.on_existing(metadata.size);
-        did(observer, CopyAction::Skip, from, to)
-    }
-}
-
-/// Returns whether two files have the same content.
-async fn has_same_content(from: &CopyPath, to: &CopyPath) -> bool {
-    let hashes = tokio::join!(from.fs.hash(&from.path), to.fs.hash(&to.path));
-    matches!(hashes, (Ok(from), Ok(to)) if from == to)
-}
-
-/// Returns whether a file is unchanged, judging by size and time.
-fn is_same(from: &Metadata, there: &Metadata) -> bool {
-    there.is_file
-        && !there.is_symlink
-        && (from.size, from.modified_at_ms) == (there.size, there.modified_at_ms)
-}
-
-fn permissions(metadata: &Metadata) -> u32 {
-    metadata.mode.unwrap_or(0o755) & PERMISSIONS
-}
-
-fn directory_permissions(metadata: &Metadata) -> u32 {
-    metadata.mode.unwrap_or(0o755) & (PERMISSIONS | STICKY)
-}
-
-pub(super) fn time(ms: i64) -> Option<std::time::SystemTime> {
-    let distance = Duration::from_millis(ms.unsigned_abs());
-    if ms < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) }
-}
-
-/// Returns the label of a sibling.
-fn sibling_of(label: &str, name: &OsStr) -> String {
-    let name = name.to_string_lossy();
-    let label = label.trim_end_matches('/');
-    // A host name ends with a colon, but after a slash a colon is part of a file name.
-    let directory = label.rfind('/').or_else(|| label.rfind(':')).map_or("", |at| &label[..=at]);
-    format!("{directory}{name}")
 }

@@ -16,13 +16,16 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
     CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem,
-    copier::{Halt, JOBS, time},
-    is_directory,
-    listing::{Listing, add_gitignore},
+    copier::{Halt, JOBS},
+    failed, is_directory, kind,
+    listing::{Listed, Listing, add_gitignore},
+    place::Place,
+    rules::DirectoryRules,
+    time,
 };
 use crate::{
     Error,
-    api::fs::{Metadata, Times, handle::RetryBudget, is_not_found, tree::DirectoryRules},
+    api::fs::{Metadata, MetadataKind, Times, handle::RetryBudget, is_not_found},
     base::error::usage,
 };
 
@@ -82,10 +85,10 @@ impl ExtraneousEntries {
 
 impl EntryKind {
     fn of(metadata: &Metadata) -> Self {
-        match () {
-            () if metadata.is_symlink => Self::Link,
-            () if metadata.is_directory => Self::Directory,
-            () => Self::Other,
+        match kind(metadata) {
+            Some(MetadataKind::Symlink) => Self::Link,
+            Some(MetadataKind::Directory) => Self::Directory,
+            _ => Self::Other,
         }
     }
 }
@@ -120,8 +123,7 @@ impl Deletion {
             {
                 let times = Times::default().modified(modified);
                 if let Err(error) = directory.fs.set_times(&directory.path, times).await {
-                    let (label, problem) = (directory.label, CopyProblem::Failed(error));
-                    observer.on_failure(CopyFailure { label, problem })?;
+                    observer.on_failure(failed(&Place::Remote(directory), error).without_path())?;
                 }
             }
         }
@@ -228,9 +230,12 @@ impl<O: CopyObserver> Work<O> {
             let mut pending = Pending::default();
             let walk = async {
                 // What these files exclude was excluded while the source had the directory.
-                add_gitignore(&path, &mut rules).await?;
-                let mut listing = Listing::new(path.clone()).await?;
-                while let Some((name, metadata)) = listing.next().await? {
+                let place = Place::Remote(path.clone());
+                add_gitignore(&place, &mut rules).await?;
+                let mut listing = Listing::sorted(place).await?;
+                while let Some(Listed { name, metadata }) = listing.next().await? {
+                    let metadata =
+                        metadata.map_err(|error| failed(&Place::Remote(path.join(&name)), error))?;
                     if rules.exclude(&name, is_directory(&metadata)) {
                         pending.keeps_something.store(true, Relaxed);
                         continue;
@@ -244,13 +249,12 @@ impl<O: CopyObserver> Work<O> {
                 Ok(()) => {}
                 Err(Halt::Stop(stop)) => return Err(stop),
                 Err(Halt::Failure(failure)) => {
-                    let CopyFailure { label, problem } = *failure;
                     pending.keeps_something.store(true, Relaxed);
-                    let problem = match problem {
+                    let problem = match failure.problem {
                         CopyProblem::Failed(error) => CopyProblem::NotDeleted(error),
                         other => other,
                     };
-                    self.observer.on_failure(CopyFailure { label, problem })?;
+                    self.observer.on_failure(CopyFailure { label: failure.label, problem })?;
                 }
             }
             if pending.finish().await? {

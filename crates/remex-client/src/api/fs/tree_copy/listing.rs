@@ -6,74 +6,89 @@ use std::{
     vec,
 };
 
-use super::{CopyFailure, CopyObserver, CopyPath, CopyProblem, failed, is_directory, is_special, kind};
+use super::{
+    CopyObserver, CopyPath, CopyProblem, DEEPEST, Failure, Filter, failed, is_directory, is_special, kind,
+    local,
+    place::Place,
+    rules::{DirectoryRules, TreeRules},
+};
 use crate::{
     Error,
-    api::fs::{
-        DirectoryEntry, Metadata, MetadataKind, Pages, entry_name,
-        path::join,
-        tree::{DirectoryRules, TreeRules},
-    },
+    api::fs::{DirectoryEntry, Metadata, MetadataKind, Pages, entry_name, is_not_found, path::join},
 };
 
-/// The entries of a directory, sorted by name, read one page at a time.
+/// The entries of a directory, read one page at a time.
 pub(super) struct Listing {
-    pub(super) directory: CopyPath,
-    pages: Pages,
-    page: vec::IntoIter<DirectoryEntry>,
+    pub(super) directory: Place,
+    entries: Entries,
     /// An entry that was taken from the page but not returned yet.
     ahead: Option<(OsString, Metadata)>,
-    /// The name that was read last.
+    /// The name that was read last, if they have to be sorted.
     last: Option<OsString>,
 }
 
+enum Entries {
+    Local(local::Entries),
+    Remote { at: CopyPath, pages: Pages, page: vec::IntoIter<DirectoryEntry> },
+}
+
+/// An entry of a directory.
+pub(super) struct Listed {
+    pub(super) name: OsString,
+    pub(super) metadata: Result<Metadata, Error>,
+}
+
 impl Listing {
-    /// Reads the first page.
-    pub(super) async fn new(directory: CopyPath) -> Result<Self, CopyFailure> {
-        let mut pages =
-            directory.fs.read_dir_pages(&directory.path).map_err(|error| failed(&directory, error))?;
-        let page = pages.next().await.map_err(|error| failed(&directory, error))?;
-        Ok(Self { directory, pages, page: page.unwrap_or_default().into_iter(), ahead: None, last: None })
-    }
-
-    pub(super) async fn next(&mut self) -> Result<Option<(OsString, Metadata)>, CopyFailure> {
-        if let Some(ahead) = self.ahead.take() {
-            return Ok(Some(ahead));
-        }
-        loop {
-            if let Some(entry) = self.page.next() {
-                let name = entry_name(&self.directory.path, &entry)
-                    .map_err(|error| failed(&self.directory, error))?;
-                // A duplicate name could be a link first, and then be followed as a directory.
-                if !is_after(&name, self.last.as_deref()) {
-                    let problem = CopyProblem::Unordered { name: name.to_string_lossy().into_owned() };
-                    return Err(CopyFailure { label: self.directory.label.clone(), problem });
+    /// Reads the first page of a directory, in any order.
+    pub(super) async fn new(directory: Place) -> Result<Self, Failure> {
+        let opening = async {
+            match &directory {
+                Place::Local(path) => Ok(Entries::Local(local::Entries::open(path).await?)),
+                Place::Remote(at) => {
+                    let mut pages = at.fs.read_dir_pages(&at.path)?;
+                    let page = pages.next().await?.unwrap_or_default().into_iter();
+                    Ok(Entries::Remote { at: at.clone(), pages, page })
                 }
-                self.last = Some(name.clone());
-                let metadata = match entry.metadata {
-                    Some(metadata) => *metadata,
-                    // The entry vanished between the listing and this call.
-                    None => match self.directory.fs.metadata(join(&self.directory.path, &name)).await {
-                        Ok(metadata) => metadata,
-                        Err(Error::Refused(_)) => continue,
-                        Err(error) => return Err(failed(&self.directory, error)),
-                    },
-                };
-                return Ok(Some((name, metadata)));
             }
-            let page = self.pages.next().await.map_err(|error| failed(&self.directory, error))?;
-            let Some(page) = page else { return Ok(None) };
-            self.page = page.into_iter();
-        }
+        };
+        let entries = opening.await.map_err(|error| failed(&directory, error))?;
+        Ok(Self { directory, entries, ahead: None, last: None })
     }
 
-    /// Finds an entry, and passes those before it to `passed`; callers must ask in the order of names.
+    /// Reads the first page of a directory that has to be sorted by name.
+    pub(super) async fn sorted(directory: Place) -> Result<Self, Failure> {
+        Ok(Self { last: Some(OsString::new()), ..Self::new(directory).await? })
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Option<Listed>, Failure> {
+        if let Some((name, metadata)) = self.ahead.take() {
+            return Ok(Some(Listed { name, metadata: Ok(metadata) }));
+        }
+        let Self { directory, entries, last, .. } = self;
+        let next = match entries {
+            Entries::Local(entries) => entries.next().await,
+            Entries::Remote { at, pages, page } => next_remote(at, pages, page).await,
+        };
+        let next = next.map_err(|error| failed(directory, error))?;
+        if let (Some(last), Some(Listed { name, .. })) = (last, &next) {
+            // A duplicate name could be a link first, and then be followed as a directory.
+            if !is_after(name, last) {
+                let name = name.to_string_lossy().into_owned();
+                return Err(Failure::new(directory, CopyProblem::Unordered { name }));
+            }
+            last.clone_from(name);
+        }
+        Ok(next)
+    }
+
+    /// Finds an entry of a sorted directory, and passes those before it to `passed`; callers must ask in the order of names.
     pub(super) async fn find(
         &mut self,
         name: &OsString,
         mut passed: impl FnMut(OsString, &Metadata),
-    ) -> Result<Option<Metadata>, CopyFailure> {
-        while let Some((found, metadata)) = self.next().await? {
+    ) -> Result<Option<Metadata>, Failure> {
+        while let Some(Listed { name: found, metadata }) = self.next().await? {
+            let metadata = metadata.map_err(|error| failed(&self.directory.join(&found), error))?;
             if found == *name {
                 return Ok(Some(metadata));
             }
@@ -87,54 +102,91 @@ impl Listing {
     }
 }
 
-fn is_after(name: &OsStr, last: Option<&OsStr>) -> bool {
-    last.is_none_or(|last| name > last)
+fn is_after(name: &OsStr, last: &OsStr) -> bool {
+    name > last
+}
+
+async fn next_remote(
+    directory: &CopyPath,
+    pages: &mut Pages,
+    page: &mut vec::IntoIter<DirectoryEntry>,
+) -> Result<Option<Listed>, Error> {
+    loop {
+        let Some(entry) = page.next() else {
+            let Some(next) = pages.next().await? else { return Ok(None) };
+            *page = next.into_iter();
+            continue;
+        };
+        let name = entry_name(&directory.path, &entry)?;
+        let metadata = match entry.metadata {
+            Some(metadata) => Ok(*metadata),
+            None => match directory.fs.metadata(join(&directory.path, &name)).await {
+                // The entry vanished between the listing and this call.
+                Err(error) if is_not_found(&error) => continue,
+                looked => looked,
+            },
+        };
+        return Ok(Some(Listed { name, metadata }));
+    }
 }
 
 /// Counts the files and bytes to copy. Errors are ignored: the copy itself reports them.
-pub(super) async fn count<O: CopyObserver>(roots: Vec<(CopyPath, Metadata, TreeRules)>, observer: Arc<O>) {
+pub(super) async fn count<O: CopyObserver>(roots: Vec<(Place, Metadata, TreeRules)>, observer: Arc<O>) {
     for (root, metadata, rules) in roots {
-        let mut listings = Vec::new();
-        if metadata.is_directory {
-            listings.extend(open(root, DirectoryRules::root(rules)).await.ok());
-        } else {
+        if !metadata.is_directory {
             observer.on_counted(1, metadata.size);
+            continue;
         }
-        while let Some((listing, rules)) = listings.last_mut() {
-            match listing.next().await {
-                Ok(Some((name, metadata))) if rules.exclude(&name, is_directory(&metadata)) => {}
-                Ok(Some((name, metadata))) if is_directory(&metadata) => {
-                    let (directory, rules) = (listing.directory.join(&name), rules.enter(&name));
-                    listings.extend(open(directory, rules).await.ok());
-                }
-                Ok(Some((_, metadata))) if is_special(&metadata) => {}
-                Ok(Some((_, metadata))) => {
-                    let is_file = kind(&metadata) == Some(MetadataKind::File);
-                    observer.on_counted(1, if is_file { metadata.size } else { 0 });
-                }
-                Ok(None) | Err(_) => drop(listings.pop()),
-            }
-        }
+        count_tree(root, rules, None, |metadata| {
+            let is_file = kind(metadata) == Some(MetadataKind::File);
+            observer.on_counted(1, if is_file { metadata.size } else { 0 });
+        })
+        .await;
     }
     observer.on_total_known();
 }
 
-async fn open(
-    directory: CopyPath,
-    mut rules: DirectoryRules,
-) -> Result<(Listing, DirectoryRules), CopyFailure> {
+/// Passes everything to copy to `counted`, except directories.
+pub(in crate::api::fs) async fn count_tree(
+    root: Place,
+    rules: TreeRules,
+    filter: Option<Filter<'_>>,
+    mut counted: impl FnMut(&Metadata),
+) {
+    let mut listings = Vec::new();
+    listings.extend(open(root, DirectoryRules::root(rules)).await.ok());
+    while let Some((listing, rules)) = listings.last_mut() {
+        let Ok(Some(Listed { name, metadata })) = listing.next().await else {
+            listings.pop();
+            continue;
+        };
+        let Ok(metadata) = metadata else { continue };
+        if rules.exclude(&name, is_directory(&metadata))
+            || filter.is_some_and(|wants| !wants(&rules.path_of(&name), &metadata))
+        {
+            continue;
+        }
+        if is_directory(&metadata) {
+            let (directory, rules) = (listing.directory.join(&name), rules.enter(&name));
+            if listings.len() < DEEPEST {
+                listings.extend(open(directory, rules).await.ok());
+            }
+        } else if !is_special(&metadata) {
+            counted(&metadata);
+        }
+    }
+}
+
+async fn open(directory: Place, mut rules: DirectoryRules) -> Result<(Listing, DirectoryRules), Failure> {
     add_gitignore(&directory, &mut rules).await?;
     Ok((Listing::new(directory).await?, rules))
 }
 
 /// Adds the `.gitignore` file of a directory to its rules, if they use it.
-pub(super) async fn add_gitignore(
-    directory: &CopyPath,
-    rules: &mut DirectoryRules,
-) -> Result<(), CopyFailure> {
+pub(super) async fn add_gitignore(directory: &Place, rules: &mut DirectoryRules) -> Result<(), Failure> {
     if rules.use_gitignore_files() {
-        let content = directory.fs.gitignore(&directory.path).await;
-        if let Some(content) = content.map_err(|error| failed(directory, error))? {
+        let content = directory.gitignore().await.map_err(|error| failed(directory, error))?;
+        if let Some(content) = content {
             rules.add_gitignore(&content);
         }
     }
@@ -147,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_listing_never_names_anything_twice() {
-        let is_after = |name: &str, last: &str| is_after(OsStr::new(name), Some(OsStr::new(last)));
+        let is_after = |name: &str, last: &str| is_after(OsStr::new(name), OsStr::new(last));
         assert!(is_after("b", "a") && is_after("aa", "a") && is_after("a", "B"));
         assert!(!is_after("a", "a") && !is_after("a", "b") && !is_after("a", "aa"));
     }

@@ -1,6 +1,6 @@
 //! Which entries of a tree are excluded: gitignore rules of the caller, and of the `.gitignore` files in the tree.
 //!
-//! Pure except for [`Fs::gitignore`]. Start at [`TreeRules`]; a walk has one [`DirectoryRules`] for each directory.
+//! Pure. Start at [`TreeRules`]; a walk has one [`DirectoryRules`] for each directory.
 
 use std::{
     ffi::OsStr,
@@ -14,11 +14,7 @@ use ignore::{
     gitignore::{Gitignore, GitignoreBuilder},
 };
 
-use crate::{
-    Error,
-    api::fs::{Fs, is_not_found, path::join},
-    base::error::usage,
-};
+use crate::{Error, base::error::usage};
 
 /// The file of a directory with the rules for it and for those below.
 pub(super) const GITIGNORE: &str = ".gitignore";
@@ -32,7 +28,7 @@ pub(super) const MAX_GITIGNORE_LEN: usize = 1 << 20;
 /// so nothing below it can be included again. Rules of the caller take precedence over `.gitignore` files, and those of a
 /// directory over those of its parents.
 ///
-/// [`TreeCopy`](super::TreeCopy) has methods for these rules; this is for a [`CopyTask`](crate::api::fs::CopyTask).
+/// [`TreeCopy`](crate::fs::TreeCopy) has methods for these rules; this is for a [`CopyTask`](super::CopyTask).
 ///
 /// ```
 /// use remex_client::fs::TreeRules;
@@ -108,7 +104,7 @@ fn invalid(pattern: &str, error: &ignore::Error) -> Error {
 
 /// The rules for the entries of one directory of a tree.
 #[derive(Debug, Clone)]
-pub(in crate::api::fs) struct DirectoryRules {
+pub(super) struct DirectoryRules {
     rules: TreeRules,
     /// Relative to the root of the tree.
     directory: PathBuf,
@@ -127,32 +123,27 @@ struct RulesFile {
 
 impl DirectoryRules {
     /// Returns the rules for the entries of the root.
-    pub(in crate::api::fs) fn root(rules: TreeRules) -> Self {
+    pub(super) fn root(rules: TreeRules) -> Self {
         Self { rules, directory: PathBuf::new(), nearest: None }
     }
 
     /// Returns the rules for the entries of a directory in this one.
-    pub(in crate::api::fs) fn enter(&self, name: &OsStr) -> Self {
+    pub(super) fn enter(&self, name: &OsStr) -> Self {
         Self { directory: self.directory.join(name), ..self.clone() }
     }
 
-    /// Returns the path of this directory, relative to the root of the tree.
-    pub(in crate::api::fs) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     /// Returns the path of an entry, relative to the root of the tree.
-    pub(in crate::api::fs) fn path_of(&self, name: &OsStr) -> PathBuf {
+    pub(super) fn path_of(&self, name: &OsStr) -> PathBuf {
         self.directory.join(name)
     }
 
     /// Returns whether the `.gitignore` file of this directory is to be added.
-    pub(in crate::api::fs) fn use_gitignore_files(&self) -> bool {
+    pub(super) fn use_gitignore_files(&self) -> bool {
         self.rules.gitignore_files == GitignoreFiles::Rules
     }
 
     /// Adds the `.gitignore` file of this directory; as in git, invalid lines have no effect.
-    pub(in crate::api::fs) fn add_gitignore(&mut self, content: &[u8]) {
+    pub(super) fn add_gitignore(&mut self, content: &[u8]) {
         let mut builder = GitignoreBuilder::new(".");
         let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
         for line in content.split(|byte| *byte == b'\n') {
@@ -170,7 +161,7 @@ impl DirectoryRules {
     }
 
     /// Returns whether an entry of this directory is excluded.
-    pub(in crate::api::fs) fn exclude(&self, name: &OsStr, is_directory: bool) -> bool {
+    pub(super) fn exclude(&self, name: &OsStr, is_directory: bool) -> bool {
         let path = self.path_of(name);
         let mut verdict = decide(&self.rules.matcher.matched(&path, is_directory));
         let mut next = self.nearest.as_deref();
@@ -189,24 +180,6 @@ fn decide<T>(matched: &Match<T>) -> Option<bool> {
         Match::None => None,
         Match::Ignore(_) => Some(true),
         Match::Whitelist(_) => Some(false),
-    }
-}
-
-impl Fs {
-    /// Returns the `.gitignore` file of a directory; `None` without one. As in git, a link is not followed.
-    pub(in crate::api::fs) async fn gitignore(&self, directory: &Path) -> Result<Option<Bytes>, Error> {
-        let path = join(directory, GITIGNORE);
-        match self.metadata(&path).await {
-            Ok(there) if there.is_file && !there.is_symlink => {}
-            Ok(_) => return Ok(None),
-            Err(error) if is_not_found(&error) => return Ok(None),
-            Err(error) => return Err(error),
-        }
-        match self.read(&path).await {
-            Ok(content) => check_len(&path, content).map(Some),
-            Err(error) if is_not_found(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 }
 

@@ -1,25 +1,25 @@
-//! The local side of a tree copy: listings, reads that notice changes, and atomic writes.
+//! The local side of a copy: listings, reads that notice changes, and atomic writes.
 
 use std::{
     fs::{self, File, OpenOptions, ReadDir},
     io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
     vec,
 };
 
 use bytes::Bytes;
-use remex_proto::fs::{ContentHash, MetadataKind};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    SMALL,
-    direction::{Attributes, Listed},
+    PERMISSIONS, SMALL, is_same,
+    listing::Listed,
+    modified,
     rules::{GITIGNORE, MAX_GITIGNORE_LEN, check_len},
+    time,
 };
 use crate::{
     Error,
-    api::fs::{entry::milliseconds, path::local_sibling},
+    api::fs::{ContentHash, Metadata, entry::milliseconds, path::local_sibling},
     base::platform::files,
     core::shared::random_word,
 };
@@ -46,14 +46,14 @@ pub(super) fn unwritable(path: &Path) -> impl Fn(io::Error) -> Error {
 }
 
 /// The entries of a local directory, read one page at a time.
-pub(super) struct Listing {
+pub(super) struct Entries {
     directory: PathBuf,
     /// `None` after the last page.
     entries: Option<ReadDir>,
     page: vec::IntoIter<Listed>,
 }
 
-impl Listing {
+impl Entries {
     /// Reads the first page.
     pub(super) async fn open(directory: &Path) -> Result<Self, Error> {
         let path = directory.to_owned();
@@ -80,45 +80,43 @@ fn read_page(mut entries: ReadDir) -> io::Result<(Option<ReadDir>, Vec<Listed>)>
     while page.len() < PAGE {
         let Some(entry) = entries.next() else { return Ok((None, page)) };
         let entry = entry?;
-        let attributes = match entry.metadata() {
-            Ok(metadata) => Ok(attributes(&metadata)),
+        let metadata = match entry.metadata() {
+            Ok(metadata) => Ok(of_local(&metadata)),
             // The entry vanished after it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => Err(unreadable(&entry.path())(error)),
         };
-        page.push(Listed { name: entry.file_name(), attributes });
+        page.push(Listed { name: entry.file_name(), metadata });
     }
     Ok((Some(entries), page))
 }
 
-/// Returns the attributes of a file, directory or link.
-pub(super) fn attributes(metadata: &fs::Metadata) -> Attributes {
-    let kind = metadata.file_type();
-    let kind = if kind.is_dir() {
-        Some(MetadataKind::Directory)
-    } else if kind.is_file() {
-        Some(MetadataKind::File)
-    } else if kind.is_symlink() {
-        Some(MetadataKind::Symlink)
-    } else {
-        None
-    };
-    Attributes {
-        kind,
-        size: metadata.len(),
-        modified_at_ms: metadata.modified().ok().map(milliseconds),
-        mode: Some(files::mode(metadata)),
-    }
+/// Returns the metadata of a file, directory or link in the form of remote ones.
+fn of_local(local: &fs::Metadata) -> Metadata {
+    let kind = local.file_type();
+    let mut metadata = Metadata::default();
+    (metadata.is_directory, metadata.is_file, metadata.is_symlink) =
+        (kind.is_dir(), kind.is_file(), kind.is_symlink());
+    metadata.size = local.len();
+    metadata.modified_at_ms = local.modified().map_or(0, milliseconds);
+    metadata.mode = Some(files::mode(local));
+    metadata
 }
 
-/// Returns the attributes of a path, without following a link; `None` if it does not exist.
-pub(super) async fn find(path: &Path) -> Result<Option<Attributes>, Error> {
+/// Returns the metadata of a path, without following a link; `None` if it does not exist.
+pub(super) async fn find(path: &Path) -> Result<Option<Metadata>, Error> {
     let own = path.to_owned();
     match blocking(move || fs::symlink_metadata(own)).await {
-        Ok(metadata) => Ok(Some(attributes(&metadata))),
+        Ok(metadata) => Ok(Some(of_local(&metadata))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unreadable(path)(error)),
     }
+}
+
+/// Returns the metadata of a path, following links.
+pub(super) async fn root_metadata(path: &Path) -> Result<Metadata, Error> {
+    let metadata = tokio::fs::metadata(path).await.map_err(unreadable(path))?;
+    Ok(of_local(&metadata))
 }
 
 /// Returns the `.gitignore` file of a directory; `None` without one. As in git, a link is not followed.
@@ -151,10 +149,11 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// A local file that is being copied.
 pub(super) struct Source {
-    pub(super) file: File,
-    pub(super) attributes: Attributes,
+    pub(super) metadata: Metadata,
     /// The content up to one byte more than [`SMALL`].
     pub(super) start: Vec<u8>,
+    /// What follows the start; `None` for a small file.
+    pub(super) file: Option<File>,
 }
 
 impl Source {
@@ -163,27 +162,24 @@ impl Source {
         let own = path.to_owned();
         let opened = blocking(move || {
             let mut file = open(&own)?;
-            let (before, mut start) = (attributes(&file.metadata()?), Vec::new());
+            let (metadata, mut start) = (of_local(&file.metadata()?), Vec::new());
             (&mut file).take(SMALL as u64 + 1).read_to_end(&mut start)?;
-            let after = attributes(&file.metadata()?);
+            let after = of_local(&file.metadata()?);
+            let is_small = start.len() <= SMALL;
             let is_torn =
-                start.len() <= SMALL && (!before.is_same(&after) || is_other_length(&before, start.len()));
-            Ok((Self { file, attributes: before, start }, is_torn))
+                is_small && (!is_same(&metadata, &after) || is_other_length(&metadata, start.len()));
+            Ok((Self { metadata, start, file: (!is_small).then_some(file) }, is_torn))
         });
         match opened.await.map_err(unreadable(path))? {
             (_, true) => Err(Error::Changed { path: path.display().to_string() }),
             (source, false) => Ok(source),
         }
     }
-
-    pub(super) fn is_small(&self) -> bool {
-        self.start.len() <= SMALL
-    }
 }
 
 /// Files of the kernel, as in `/proc`, have content although their size is 0.
-fn is_other_length(attributes: &Attributes, len: usize) -> bool {
-    attributes.size != len as u64 && attributes.size != 0
+fn is_other_length(metadata: &Metadata, len: usize) -> bool {
+    metadata.size != len as u64 && metadata.size != 0
 }
 
 /// Returns the hash of a file.
@@ -220,19 +216,13 @@ pub(super) async fn set_modified(path: &Path, ms: i64) -> Result<(), Error> {
     .map_err(unwritable(path))
 }
 
-/// Returns a moment that the clock of this host can express.
-fn time(ms: i64) -> Option<SystemTime> {
-    let distance = Duration::from_millis(ms.unsigned_abs());
-    if ms < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) }
-}
-
 /// Writes a file beside `path` and renames it.
-pub(super) async fn write(path: &Path, content: Bytes, attributes: &Attributes) -> Result<(), Error> {
-    let (own, attributes) = (path.to_owned(), attributes.clone());
+pub(super) async fn write(path: &Path, content: Bytes, metadata: &Metadata) -> Result<(), Error> {
+    let (own, metadata) = (path.to_owned(), metadata.clone());
     let written = blocking(move || {
-        let (temporary, mut file) = Temporary::file(&own, &attributes)?;
+        let (temporary, mut file) = Temporary::file(&own, &metadata)?;
         file.write_all(&content)?;
-        temporary.complete(&file, &attributes, &own)
+        temporary.complete(&file, &metadata, &own)
     });
     written.await.map_err(unwritable(path))
 }
@@ -257,9 +247,9 @@ impl Temporary {
     }
 
     /// Creates a file beside `path`.
-    pub(super) fn file(path: &Path, attributes: &Attributes) -> io::Result<(Self, File)> {
+    pub(super) fn file(path: &Path, metadata: &Metadata) -> io::Result<(Self, File)> {
         let temporary = Self::beside(path);
-        let mode = if attributes.mode.is_some() { PRIVATE } else { 0o666 };
+        let mode = if metadata.mode.is_some() { PRIVATE } else { 0o666 };
         let mut options = OpenOptions::new();
         files::create_with_mode(&mut options, mode);
         // Never follows a link.
@@ -268,11 +258,11 @@ impl Temporary {
     }
 
     /// Sets the permissions and the time of the file, and renames it.
-    pub(super) fn complete(self, file: &File, attributes: &Attributes, path: &Path) -> io::Result<()> {
-        if let Some(mode) = attributes.mode {
-            files::set_file_mode(file, mode)?;
+    pub(super) fn complete(self, file: &File, metadata: &Metadata, path: &Path) -> io::Result<()> {
+        if let Some(mode) = metadata.mode {
+            files::set_file_mode(file, mode & PERMISSIONS)?;
         }
-        if let Some(time) = attributes.modified_at_ms.and_then(time) {
+        if let Some(time) = modified(metadata).and_then(time) {
             file.set_modified(time)?;
         }
         self.rename(path)

@@ -1,4 +1,4 @@
-//! What a tree copy has done so far, counted by its concurrent jobs.
+//! What a copy has done so far, counted by its concurrent jobs.
 
 use std::{
     path::Path,
@@ -11,12 +11,11 @@ use std::{
 use remex_base::lock;
 use tokio::sync::Notify;
 
-use super::{TreeReport, direction::Outcome};
-use crate::api::fs::Progress;
+use crate::api::fs::{Progress, TreeReport};
 
 /// Counters shared by the jobs of a copy.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(in crate::api::fs) struct Counters {
     pub(super) files: AtomicU64,
     pub(super) directories: AtomicU64,
     links: AtomicU64,
@@ -36,14 +35,14 @@ pub(super) struct Counters {
 
 /// The number and size of the files of a tree.
 #[derive(Debug, Default)]
-pub(super) struct Total {
+pub(in crate::api::fs) struct Total {
     files: AtomicU64,
     bytes: AtomicU64,
     is_known: AtomicBool,
 }
 
 impl Total {
-    pub(super) fn add_file(&self, bytes: u64) {
+    pub(in crate::api::fs) fn add_file(&self, bytes: u64) {
         self.files.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
     }
@@ -77,7 +76,7 @@ impl Counters {
     }
 
     /// Makes a total known, which replaces an earlier one.
-    pub(super) fn know(&self, total: &Total) {
+    pub(in crate::api::fs) fn know(&self, total: &Total) {
         self.total.files.store(total.files.load(Relaxed), Relaxed);
         self.total.bytes.store(total.bytes.load(Relaxed), Relaxed);
         self.total.is_known.store(true, Relaxed);
@@ -85,11 +84,11 @@ impl Counters {
     }
 
     /// Waits until something has changed.
-    pub(super) async fn changed(&self) {
+    pub(in crate::api::fs) async fn changed(&self) {
         self.news.notified().await;
     }
 
-    pub(super) fn progress(&self) -> Progress {
+    pub(in crate::api::fs) fn progress(&self) -> Progress {
         let is_known = self.total.is_known.load(Relaxed);
         let total = |count: &AtomicU64| is_known.then(|| count.load(Relaxed));
         Progress {
@@ -101,7 +100,7 @@ impl Counters {
         }
     }
 
-    pub(super) fn report(&self) -> TreeReport {
+    pub(in crate::api::fs) fn report(&self) -> TreeReport {
         TreeReport {
             files: self.files.load(Relaxed),
             directories: self.directories.load(Relaxed),
@@ -127,12 +126,22 @@ impl Meter {
         Self { counters: Arc::clone(counters), counted: 0 }
     }
 
-    /// Notes how many bytes of the file are at the destination; a repeated attempt starts over and is not counted twice.
-    pub(super) fn note(&mut self, bytes: u64) {
+    /// Notes how many bytes of the file are at the destination, and returns how many are new; a repeated attempt starts
+    /// over and is not counted twice.
+    pub(super) fn note(&mut self, bytes: u64) -> u64 {
         let more = bytes.saturating_sub(self.counted);
         self.counted += more;
         if more > 0 {
             self.counters.add(&self.counters.arrived_bytes, more);
         }
+        more
     }
+}
+
+/// What was done with a file or link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    File { bytes: u64 },
+    Link,
+    Unchanged,
 }
