@@ -21,6 +21,7 @@ use remex_base::{
     limits::Limits,
     trace::{self, RequestFacts, RequestTrace},
 };
+use remex_files::PathGuard;
 use remex_process::Size;
 use remex_proto::{
     Call, ClientNote, ErrorKind, PROTOCOL_VERSION, RequestId, RpcError, TraceContext,
@@ -39,7 +40,7 @@ use crate::{
     areas::{
         context::CallContext,
         environment,
-        fs::{FileCalls, PathGuard},
+        fs::FileCalls,
         http::{BodyPace, HttpCalls},
         watch::Watches,
     },

@@ -45,7 +45,7 @@ pub(crate) use long::Fallible;
 use long::{LongMessage, LongReply};
 use ready::Ready;
 use requests::{OpenRequest, RequestNumber};
-pub(crate) use responder::{CancelCheck, Observation, Responder};
+pub(crate) use responder::{Observation, Responder};
 pub(crate) use sink::{Encoding, QueuedMessage, Sink};
 pub(crate) use size::{Reply, of_call};
 use source::SourceKey;

@@ -16,7 +16,7 @@ use layers::LAYERS;
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 36] = [
+const ARROWS: [(&str, &str); 42] = [
     // Errors, requests and the limits of a log, in the types of the wire; only where there is a server.
     ("remex-base", "remex-proto"),
     ("remex-rpc", "remex-proto"),
@@ -32,7 +32,17 @@ const ARROWS: [(&str, &str); 36] = [
     ("remex-access", "remex-proto"),
     // Names in certificates, limits, files that may be trusted.
     ("remex-access", "remex-base"),
+    // Floors, and what nothing confined may reach.
+    ("remex-access", "remex-sandbox"),
+    // Scopes, accounts, and the policy of a request.
+    ("remex-files", "remex-access"),
+    // Files that may be trusted, threads that may hang.
+    ("remex-files", "remex-base"),
+    ("remex-files", "remex-proto"),
+    // What a policy allows.
+    ("remex-files", "remex-sandbox"),
     ("remex-server", "remex-access"),
+    ("remex-server", "remex-files"),
     ("remex-server", "remex-base"),
     ("remex-server", "remex-proto"),
     ("remex-server", "remex-rpc"),

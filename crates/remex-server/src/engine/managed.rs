@@ -3,7 +3,7 @@
 
 use std::{ffi::OsString, sync::Arc, time::Duration};
 
-use remex_access::audit::Denial;
+use remex_access::{audit::Denial, confinement::unavailable};
 use remex_process::{PROXY_PORT, ProxySocket};
 use remex_proto::{
     ErrorKind, RpcError,
@@ -15,7 +15,6 @@ use remex_sandbox::{HostList, Hosts};
 
 use super::{LocalProcess, Owner as _, ServerAudience};
 use crate::shared::{
-    confinement::unavailable,
     host::Phase,
     proxy::{Ask, Decider, Denials, Exits, OnDenial, Review, Socks, Tell},
 };

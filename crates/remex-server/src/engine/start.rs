@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_access::scope::Floor;
+use remex_access::{confinement::unavailable, scope::Floor};
 use remex_base::clock::now_ms;
 use remex_process::{Attempt, Jail, Pid, Signal, Size, Start, StartError, StartErrorKind, Stdin, Stdio, Tag};
 use remex_proto::{
@@ -40,7 +40,7 @@ use super::{
     supervised::Supervisor,
 };
 use crate::{
-    shared::{confinement::unavailable, host::Host},
+    shared::host::Host,
     state::keeper_link::message::{NewProcess, Progress, Rules, ToKeeper},
 };
 

@@ -23,6 +23,7 @@ use remex_access::{
     scope::Floor,
 };
 use remex_base::{lock, trace};
+use remex_files::PathLockQueue;
 use remex_process::Tag;
 use remex_proto::{
     ErrorKind, RpcError,
@@ -34,7 +35,6 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument as _;
 
 use crate::{
-    areas::fs::PathLockQueue,
     engine::{
         Command, Owner, PendingDecision, Placement, Snapshots, StartFloor, Starting, broken, unknown_process,
     },

@@ -19,6 +19,7 @@ use remex_access::{
     account::{Accounts, Kind},
     audit::Audit,
     budget::Budget,
+    confinement::{Confinement, Hidden, StartPolicy},
 };
 use remex_base::{
     available_memory,
@@ -31,6 +32,7 @@ use remex_base::{
     threads::{ClientThreads, FileThreads, KEEP_ALIVE, OwnThreads, OwnWork},
     trace::SetParent,
 };
+use remex_files::SharedWatcher;
 use remex_process::{Spawner, Tags, can_switch_user};
 use tokio::{
     sync::watch,
@@ -39,15 +41,8 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    config::{Config, HostInfo, StartPolicy},
-    shared::{
-        confinement::{Confinement, Hidden},
-        jail_support::SupportProbe,
-        proxy::Proxy,
-        resource_limits::LimitEnforcer,
-        watcher::SharedWatcher,
-        web::WebClient,
-    },
+    config::{Config, HostInfo},
+    shared::{jail_support::SupportProbe, proxy::Proxy, resource_limits::LimitEnforcer, web::WebClient},
     state::{durable::Durable, keeper_link::message::Quotas},
 };
 

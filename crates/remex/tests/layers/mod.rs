@@ -21,11 +21,26 @@ const BASE_LAYERS: [&str; 16] = [
 ];
 
 /// The modules of the access crate from the bottom to the top: each uses only those before it.
-const ACCESS_LAYERS: [&str; 10] =
-    ["scope", "audit", "token", "grants", "identity", "auth", "admission", "rate", "account", "budget"];
+const ACCESS_LAYERS: [&str; 11] = [
+    "scope",
+    "confinement",
+    "audit",
+    "token",
+    "grants",
+    "identity",
+    "auth",
+    "admission",
+    "rate",
+    "account",
+    "budget",
+];
+
+/// The modules of the files crate from the bottom to the top: each uses only those before it.
+const FILES_LAYERS: [&str; 8] =
+    ["watcher", "places", "path_lock", "jobs", "requests", "handles", "discovery", "watch"];
 
 /// The rooms of the server from the bottom to the top, and the modules within: each uses only those before it.
-const SERVER_LAYERS: [&str; 30] = [
+const SERVER_LAYERS: [&str; 28] = [
     "config",
     "peers/socket_owner",
     "peers/unix_peer",
@@ -35,11 +50,9 @@ const SERVER_LAYERS: [&str; 30] = [
     "state/keeper_link",
     "state/durable",
     "shared/resource_limits",
-    "shared/confinement",
     "shared/jail_support",
     "shared/proxy",
     "shared/web",
-    "shared/watcher",
     "shared/host",
     "engine",
     "outbox",
@@ -213,9 +226,10 @@ const LOG_LAYERS: [&str; 11] = [
 const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];
 
 /// The layers of each crate that has them.
-pub(crate) const LAYERS: [(&str, &[&str]); 10] = [
+pub(crate) const LAYERS: [(&str, &[&str]); 11] = [
     ("remex-base", &BASE_LAYERS),
     ("remex-access", &ACCESS_LAYERS),
+    ("remex-files", &FILES_LAYERS),
     ("remex-server", &SERVER_LAYERS),
     ("remex-client", &CLIENT_LAYERS),
     ("remex-proto", &PROTO_LAYERS),
