@@ -50,19 +50,11 @@ struct Name(Vec<u8>);
 
 impl PathAccess {
     /// Looks at a path, which blocks no other request.
-    ///
-    /// # Errors
-    ///
-    /// If it is no path of this host.
     pub fn looks(path: &HostPath) -> Result<Self, RpcError> {
         PathAccess::default().and_looks(path)
     }
 
     /// Reads at a path.
-    ///
-    /// # Errors
-    ///
-    /// If it is no path of this host.
     pub fn reads(path: &HostPath) -> Result<Self, RpcError> {
         PathAccess::default().and(Access::Read, path)
     }
@@ -76,10 +68,6 @@ impl PathAccess {
     }
 
     /// Also looks at a path.
-    ///
-    /// # Errors
-    ///
-    /// If it is no path of this host.
     pub fn and_looks(self, path: &HostPath) -> Result<Self, RpcError> {
         self.and(Access::Look, path)
     }

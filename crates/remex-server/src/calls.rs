@@ -34,6 +34,7 @@ use remex_proto::{
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
+use remex_engine::{Owner as _, Request};
 use target::ProcessTarget;
 
 use crate::{
@@ -44,7 +45,6 @@ use crate::{
         http::{BodyPace, HttpCalls},
         watch::Watches,
     },
-    engine::{Owner as _, Request},
     outbox::{Observation, Outbox, Responder, close_code::POLICY},
     peers::ssh_login::SshLogin,
     sessions::{

@@ -1,13 +1,17 @@
 //! The configuration of a server: plain values; nothing here reads files or the environment.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use remex_access::{
     audit::AuditConfig,
-    confinement::{SandboxFloor, StartPolicy},
+    confinement::{Hidden, SandboxFloor, StartPolicy},
     grants::Auth,
 };
 use remex_base::{limits::Limits, trace::SetParent};
+use remex_engine::{CgroupUse, EngineConfig, StateConfig};
 use remex_proto::environment;
 
 /// Everything a [`Server`](crate::Server) needs to know.
@@ -53,31 +57,29 @@ pub struct Config {
     pub supervisor: Vec<OsString>,
 }
 
-/// What makes a server durable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StateConfig {
-    /// A private directory of the server's user, which one server uses at a time; created if it is not there.
-    pub dir: PathBuf,
-    /// The program that calls [`keep`](crate::keep) with the directory, which is appended to these arguments. It
-    /// outlives the server.
-    pub keeper: Vec<OsString>,
-    /// A program that executes the command after its arguments somewhere else, such as `systemd-run --scope`; empty for
-    /// none. If that fails, the keeper is started without it.
-    pub launcher: Vec<OsString>,
-}
-
-/// The cgroup that a server divides among processes with limits.
-///
-/// A server that uses the cgroup it is in moves the whole program to a leaf of it.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum CgroupUse {
-    /// None: limits are enforced by other means, or refused.
-    #[default]
-    None,
-    /// The one that the server is in, if the host's manager has delegated it; else none.
-    Delegated,
-    /// This one, which no other program may use.
-    At(PathBuf),
+impl Config {
+    /// Returns what an engine has to know, which is also what a keeper is given.
+    pub fn engine(&self) -> EngineConfig {
+        EngineConfig {
+            limits: self.limits.clone(),
+            env: self.host_env.clone(),
+            sandbox: self.sandbox.clone(),
+            hidden: Hidden {
+                files: self.hidden.clone(),
+                credentials: self.credentials.clone(),
+                own_directories: self.own_directories.clone(),
+                home: self
+                    .host
+                    .info
+                    .user_home_dir
+                    .as_ref()
+                    .and_then(|home| home.native().ok())
+                    .map(Path::to_owned),
+            },
+            starts: self.starts,
+            supervisor: self.supervisor.clone(),
+        }
+    }
 }
 
 /// Who may read `/metrics`.

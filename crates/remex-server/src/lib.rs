@@ -10,11 +10,7 @@ mod config;
 
 mod peers;
 
-mod state;
-
 mod shared;
-
-mod engine;
 
 mod outbox;
 
@@ -35,9 +31,7 @@ pub use remex_process::{
     spare_address_space, spawn_own, take_kept, take_signals,
 };
 
-pub use config::{CgroupUse, Config, HostInfo, MetricsAccess, Proxies, StateConfig, Trust};
-pub use edge::collect::{CollectError, collect_state};
-pub use edge::keeper::{KeeperError, keep, knows_tables};
+pub use config::{Config, HostInfo, MetricsAccess, Proxies, Trust};
 pub use edge::server::{CreateError, Server};
 pub use peers::socket_owner::check_unconfined;
 pub use remex_access::audit::AuditConfig;
@@ -47,3 +41,4 @@ pub use remex_access::scope::{FileAccess, Floor, Permission, ScopeError, Scopes}
 pub use remex_access::token::{self, TokenGrant};
 pub use remex_base::limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
 pub use remex_base::trace::SetParent;
+pub use remex_engine::{CgroupUse, StateConfig};
