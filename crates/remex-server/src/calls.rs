@@ -21,6 +21,7 @@ use remex_base::{
     limits::Limits,
     trace::{self, RequestFacts, RequestTrace},
 };
+use remex_files::PathGuard;
 use remex_process::Size;
 use remex_proto::{
     Call, ClientNote, ErrorKind, PROTOCOL_VERSION, RequestId, RpcError, TraceContext,
@@ -33,17 +34,17 @@ use remex_proto::{
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
+use remex_engine::{Owner as _, Request};
 use target::ProcessTarget;
 
 use crate::{
     areas::{
         context::CallContext,
         environment,
-        fs::{FileCalls, PathGuard},
+        fs::FileCalls,
         http::{BodyPace, HttpCalls},
         watch::Watches,
     },
-    engine::{Owner as _, Request},
     outbox::{Observation, Outbox, Responder, close_code::POLICY},
     peers::ssh_login::SshLogin,
     sessions::{

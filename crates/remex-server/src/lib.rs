@@ -10,11 +10,7 @@ mod config;
 
 mod peers;
 
-mod state;
-
 mod shared;
-
-mod engine;
 
 mod outbox;
 
@@ -36,17 +32,14 @@ pub use remex_process::{
     unblock_signals_after_exec,
 };
 
-pub use config::{
-    CgroupUse, Config, HostInfo, MetricsAccess, Proxies, SandboxFloor, StartPolicy, StateConfig, Trust,
-};
-pub use edge::collect::{CollectError, collect_state};
-pub use edge::keeper::{KeeperError, keep, knows_tables};
+pub use config::{Config, HostInfo, MetricsAccess, Proxies, Trust};
 pub use edge::server::{CreateError, Server};
 pub use peers::socket_owner::check_unconfined;
 pub use remex_access::audit::AuditConfig;
+pub use remex_access::confinement::{CredentialRecord, SandboxFloor, StartPolicy};
 pub use remex_access::grants::{Auth, CertificateGrant, CertificatePolicy, UserGrant};
 pub use remex_access::scope::{FileAccess, Floor, Permission, ScopeError, Scopes};
 pub use remex_access::token::{self, TokenGrant};
 pub use remex_base::limits::{InvalidLimit, Limit, LimitValue, Limits, Reload};
 pub use remex_base::trace::SetParent;
-pub use shared::confinement::CredentialRecord;
+pub use remex_engine::{CgroupUse, StateConfig};

@@ -32,12 +32,12 @@ use std::{
 use bytes::Bytes;
 use remex_access::account::{Charge, Kind};
 use remex_base::{limits::Limits, lock};
+use remex_engine::ReadExtent;
 use remex_proto::{
     RequestId, RpcError, ServerNote, call::Note, http::BodyDelta, message::BodyFrame, state::output_log::Seq,
 };
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-use crate::engine::ReadExtent;
 use asked::Asked;
 pub(crate) use connections::{Connections, Shared};
 use in_flight::InFlight;
@@ -45,7 +45,7 @@ pub(crate) use long::Fallible;
 use long::{LongMessage, LongReply};
 use ready::Ready;
 use requests::{OpenRequest, RequestNumber};
-pub(crate) use responder::{CancelCheck, Observation, Responder};
+pub(crate) use responder::{Observation, Responder};
 pub(crate) use sink::{Encoding, QueuedMessage, Sink};
 pub(crate) use size::{Reply, of_call};
 use source::SourceKey;

@@ -5,7 +5,6 @@ mod budgets;
 mod cancels;
 mod forgetting;
 mod identities;
-mod keeper_messages;
 mod limits;
 mod panics;
 mod path_limits;
@@ -15,6 +14,7 @@ mod searches;
 use std::{sync::Arc, time::Duration};
 
 use remex_access::identity::{Credential, Identity};
+use remex_engine::CgroupUse;
 use remex_proto::message::Source;
 use remex_rpc::{FrameReader, Framing, Listener};
 use serde_json::{Value, json};
@@ -30,8 +30,7 @@ use tokio::{
 };
 
 use crate::{
-    Auth, CgroupUse, Config, HostInfo, Limits, MetricsAccess, Proxies, SandboxFloor, Server, StartPolicy,
-    Trust,
+    Auth, Config, HostInfo, Limits, MetricsAccess, Proxies, SandboxFloor, Server, StartPolicy, Trust,
     edge::connection::{self, Link, Transport, Validity},
 };
 

@@ -16,7 +16,7 @@ use layers::LAYERS;
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 36] = [
+const ARROWS: [(&str, &str); 49] = [
     // Errors, requests and the limits of a log, in the types of the wire; only where there is a server.
     ("remex-base", "remex-proto"),
     ("remex-rpc", "remex-proto"),
@@ -32,14 +32,34 @@ const ARROWS: [(&str, &str); 36] = [
     ("remex-access", "remex-proto"),
     // Names in certificates, limits, files that may be trusted.
     ("remex-access", "remex-base"),
+    // Floors, and what nothing confined may reach.
+    ("remex-access", "remex-sandbox"),
+    // Scopes, accounts, and the policy of a request.
+    ("remex-files", "remex-access"),
+    // Files that may be trusted, threads that may hang.
+    ("remex-files", "remex-base"),
+    ("remex-files", "remex-proto"),
+    // What a policy allows.
+    ("remex-files", "remex-sandbox"),
+    // Accounts, audit, and the sandbox of a start.
+    ("remex-engine", "remex-access"),
+    // Limits, threads that may hang, deadlines.
+    ("remex-engine", "remex-base"),
+    ("remex-engine", "remex-proto"),
+    ("remex-engine", "remex-process"),
+    // Who connects to the keeper.
+    ("remex-engine", "remex-rpc"),
+    // Policies and lists of hosts.
+    ("remex-engine", "remex-sandbox"),
+    // Output on disk.
+    ("remex-engine", "remex-log"),
     ("remex-server", "remex-access"),
+    ("remex-server", "remex-engine"),
+    ("remex-server", "remex-files"),
     ("remex-server", "remex-base"),
     ("remex-server", "remex-proto"),
     ("remex-server", "remex-rpc"),
     ("remex-server", "remex-process"),
-    ("remex-server", "remex-sandbox"),
-    // Output on disk.
-    ("remex-server", "remex-log"),
     // Streams, cursors, holds and gaps.
     ("remex-log", "remex-proto"),
     // How a mutex is locked.
@@ -64,6 +84,8 @@ const ARROWS: [(&str, &str); 36] = [
     ("remex-cli", "remex"),
     // Names in certificates, and how a mutex is locked.
     ("remex-cli", "remex-base"),
+    // The program keeps, and collects logs that no server has.
+    ("remex-cli", "remex-engine"),
     // The program serves.
     ("remex-cli", "remex-server"),
     ("remex-cli", "remex-client"),

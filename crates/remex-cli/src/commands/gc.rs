@@ -67,7 +67,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 
 #[cfg(target_os = "linux")]
 fn in_directory(state: &Path, request: &Collect) -> Result<Collected, Failure> {
-    remex_server::collect_state(state, request)
+    remex_engine::collect_state(state, request)
         .map_err(|error| Failure::new("cannot collect logs", error.hint()).because(error.message()))
 }
 

@@ -25,7 +25,7 @@ use crate::{
 /// Runs until there is nothing left to keep.
 pub(crate) fn run(flags: &Flags) -> Outcome {
     if let Some(version) = flags.check_tables {
-        let Some(answer) = remex_server::knows_tables(version) else { return Ok(1) };
+        let Some(answer) = remex_engine::knows_tables(version) else { return Ok(1) };
         print::out(format!("{answer}\n"))?;
         return Ok(0);
     }
@@ -49,8 +49,13 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
         // The program before this one may have blocked them.
         remex_server::unblock_signals_after_exec();
         let orphans = OrphanReaper::new();
-        let keep =
-            remex_server::keep(remex::config_from_env(), &flags.state, flags.tables, ready, terminated);
+        let keep = remex_engine::keep(
+            remex::config_from_env().engine(),
+            &flags.state,
+            flags.tables,
+            ready,
+            terminated,
+        );
         let Ok(orphans) = orphans.inspect_err(|error| tracing::warn!(%error, "{}", orphans::UNFOUND)) else {
             return keep.await;
         };

@@ -14,15 +14,13 @@ use std::{
     sync::Arc,
 };
 
+use remex_files::file_slot;
 use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, environment as wire, sandbox::Sandbox};
 use rustix::fs::OFlags;
 use toml::{Table, Value};
 
 use crate::{
-    areas::{
-        context::CallContext,
-        fs::{FileCalls, file_slot},
-    },
+    areas::{context::CallContext, fs::FileCalls},
     config::HostInfo,
     outbox::Responder,
 };

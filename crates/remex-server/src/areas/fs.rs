@@ -1,113 +1,36 @@
-//! File requests: each runs on its own thread, in order of arrival where paths of one session overlap.
+//! File requests of one connection: each runs on its own thread, in order of arrival where paths of one session overlap.
 //!
-//! Nothing here runs on a worker of the runtime, because any path may lead to a mount that hangs. A call that
-//! hangs blocks its thread and requests for overlapping paths in the same session, and nothing else. Start at
-//! [`FileWork`].
+//! What they do is in `remex_files`; here are their limits, and the memory of their answers. Start at [`FileCalls`].
 
 mod answer_memory;
 mod answer_slot;
-mod copy;
-mod descent;
-mod directory;
-mod discovery;
-mod entry;
-mod entry_lock;
-mod file;
-mod guard;
-mod handles;
-mod metadata;
-mod names;
-mod open;
-mod path_lock;
-mod remove;
-mod replace;
-mod search;
-mod walk;
+mod blocks;
+mod discover;
+mod read;
 
-use std::{future::Future, path::Path, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use remex_access::{
     account::{Charge, Kind},
     budget::{self, PATIENCE},
 };
-use remex_base::{
-    io_error::{create_error, io_error},
-    limits::Limits,
-    threads::ClientThreads,
+use remex_base::{limits::Limits, threads::ClientThreads};
+use remex_files::{
+    AnswerSize, FileWork, HANG_THRESHOLD, JobGuards, PathAccess, PathGuard, PathLock, PathLockQueue,
+    QueuedJob, handles::Handles,
 };
-use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, call::Request, fs as wire, sandbox::Sandbox};
+use remex_proto::{HostPath, RequestId, RpcError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     areas::context::CallContext,
-    outbox::{CancelCheck, Encoding, Outbox, Reply, Responder},
+    outbox::{Encoding, Outbox, Reply, Responder},
     shared::host::Host,
 };
 use answer_memory::AnswerMemory;
 use answer_slot::{AnswerSlot, AnswerSlotWatch};
-pub(crate) use guard::PathGuard;
-use handles::Handles;
-pub(crate) use path_lock::{PathAccess, PathLock, PathLockQueue};
-
-/// Work that takes longer than this may hang, so others stop waiting for it.
-const HANG_THRESHOLD: Duration = Duration::from_secs(1);
-
-/// The size that a listing counts for.
-const LISTING: u64 = 4 * MIB;
 
 const MIB: u64 = 1 << 20;
-
-/// A file request that one function call carries out.
-pub(crate) trait FileWork: Request + Confinable + Send + 'static {
-    /// How large its answer may be.
-    const ANSWER: AnswerSize = AnswerSize::Small;
-
-    /// Returns the paths that it accesses.
-    fn access(&self) -> Result<PathAccess, RpcError>;
-
-    /// Carries out the request at the paths that the guard finds; the thread may hang. Long-running work checks from time to time whether it was
-    /// cancelled.
-    fn run(&self, guard: &PathGuard, wanted: &CancelCheck) -> Result<Self::Reply, RpcError>;
-}
-
-/// A request that may ask for a sandbox.
-pub(crate) trait Confinable {
-    /// Returns the sandbox that was asked for.
-    fn sandbox(&self) -> &Sandbox;
-}
-
-macro_rules! confinable {
-    ($($request:ident)*) => {
-        $(impl Confinable for wire::$request {
-            fn sandbox(&self) -> &Sandbox {
-                &self.sandbox
-            }
-        })*
-    };
-}
-
-confinable! {
-    WriteFile HashFile CreateDirectory GetMetadata Canonicalize ReadDirectory Walk Remove Copy Rename
-    SetPermissions SetTimes Symlink ReadLink SearchFiles
-}
-
-/// How large an answer may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AnswerSize {
-    /// Queued at once.
-    Small,
-    /// About so many bytes; waits until the client has read what was queued before.
-    Large(u64),
-}
-
-/// Guards that a job holds until its effect is visible.
-#[derive(Debug)]
-pub(crate) struct JobGuards {
-    #[expect(dead_code, reason = "releases a resource when dropped")]
-    lock: PathLock,
-    #[expect(dead_code, reason = "releases a resource when dropped")]
-    slot: Option<OwnedSemaphorePermit>,
-}
 
 /// The file calls of one connection.
 #[derive(Debug)]
@@ -186,7 +109,7 @@ impl FileCalls {
     ) {
         let slot = if lock.is_acquired() { Arc::clone(&self.slots).try_acquire_owned().ok() } else { None };
         if slot.is_some() {
-            return drop(context.threads().run(move || job(JobGuards { lock, slot })));
+            return drop(context.threads().run(move || job(JobGuards::new(lock, slot))));
         }
         let later = lock.job(context.threads().clone(), Arc::clone(&self.slots), job);
         context.spawn_call(id, later);
@@ -210,45 +133,6 @@ impl FileCalls {
     }
 }
 
-impl PathLock {
-    /// Runs `job` on a thread once the lock is acquired and a slot is free.
-    pub(crate) fn job<J: FnOnce(JobGuards) + Send + 'static>(
-        self,
-        threads: ClientThreads,
-        slots: Arc<Semaphore>,
-        job: J,
-    ) -> impl Future<Output = ()> + Send + use<J> {
-        let mut waiting = QueuedJob { threads: threads.clone(), job: Some(job) };
-        async move {
-            self.acquired().await;
-            let slot = file_slot(slots).await;
-            if let Some(job) = waiting.job.take() {
-                let _ = threads.run(move || job(JobGuards { lock: self, slot })).await;
-            }
-        }
-    }
-}
-
-/// Waits for a slot. If none is released for a second, all holders hang, and the request proceeds without one.
-pub(crate) async fn file_slot(slots: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
-    tokio::time::timeout(HANG_THRESHOLD, slots.acquire_owned()).await.ok().and_then(Result::ok)
-}
-
-/// A job that has not started. It is dropped on a file thread, because it may own open files and closing one
-/// may hang.
-struct QueuedJob<J: Send + 'static> {
-    threads: ClientThreads,
-    job: Option<J>,
-}
-
-impl<J: Send + 'static> Drop for QueuedJob<J> {
-    fn drop(&mut self) {
-        if let Some(job) = self.job.take() {
-            drop(self.threads.run(move || drop(job)));
-        }
-    }
-}
-
 /// Builds the large answers of one connection: few at a time, and only while the client reads them.
 #[derive(Clone)]
 pub(crate) struct LargeAnswers {
@@ -269,13 +153,13 @@ impl LargeAnswers {
         responder: Responder,
         job: impl FnOnce(JobGuards, Responder) + Send + 'static,
     ) {
-        let mut waiting = QueuedJob { threads: self.threads.clone(), job: Some(job) };
+        let mut waiting = QueuedJob::new(&self.threads, job);
         let permit = self.permit(bytes, &lock).await;
         let charge = match self.charge(bytes).await {
             Ok(charge) => charge,
             Err(error) => return responder.error(&error),
         };
-        let Some(job) = waiting.job.take() else { return };
+        let Some(job) = waiting.take() else { return };
         let job = move |guards| {
             job(guards, responder);
             // From now on, the answer is charged as it is.
@@ -300,9 +184,9 @@ impl LargeAnswers {
     /// Runs `job`, which answers with about `bytes`, once its lock is acquired and the client has read what was
     /// queued before.
     pub(crate) async fn make(self, bytes: u64, lock: PathLock, job: impl FnOnce(JobGuards) + Send + 'static) {
-        let mut waiting = QueuedJob { threads: self.threads.clone(), job: Some(job) };
+        let mut waiting = QueuedJob::new(&self.threads, job);
         let permit = self.permit(bytes, &lock).await;
-        let Some(job) = waiting.job.take() else { return };
+        let Some(job) = waiting.take() else { return };
         self.run(permit, lock, job).await;
     }
 
@@ -382,11 +266,6 @@ impl LargeAnswerLimits {
         let share = limits.making_bytes.div_ceil(1 << 20);
         LargeAnswerLimits { share: Arc::new(Semaphore::new(share)), lane: Arc::new(Semaphore::new(1)) }
     }
-}
-
-/// Returns the native form of a path on this host.
-pub(crate) fn native(path: &HostPath) -> Result<&Path, RpcError> {
-    path.native().map_err(|error| RpcError::new(ErrorKind::InvalidInput, error.to_string()))
 }
 
 #[cfg(test)]

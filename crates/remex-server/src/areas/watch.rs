@@ -4,9 +4,6 @@
 //! watch's [`Subscription`]. The task scans new directories, and reports changes once they have settled, no
 //! faster than the client reads them.
 
-mod missing;
-mod tree;
-
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
@@ -16,6 +13,13 @@ use std::{
 
 use remex_access::account::{self, Account, Charge, Kind};
 use remex_base::threads::ClientThreads;
+use remex_files::{
+    ChangeBatch, Depth, PathAccess, PathGuard, PathLock, Subscription, WatchScope, file_slot, native,
+    watch::{
+        missing::{self, Plan},
+        tree,
+    },
+};
 use remex_proto::{ErrorKind, HostPath, RpcError, call::Empty, fs as wire, sandbox::Sandbox};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -24,17 +28,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    areas::{
-        context::CallContext,
-        fs::{FileCalls, PathAccess, PathGuard, PathLock, file_slot, native},
-    },
+    areas::{context::CallContext, fs::FileCalls},
     outbox::{Outbox, Responder},
-    shared::{
-        host::Host,
-        watcher::{ChangeBatch, Depth, Subscription, WatchScope},
-    },
+    shared::host::Host,
 };
-use missing::Plan;
 
 /// Changes are reported after this long without events …
 const QUIET: Duration = Duration::from_millis(20);

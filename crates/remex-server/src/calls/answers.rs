@@ -6,10 +6,10 @@ use remex_access::{
     account::FLOOR,
     budget::{self, SHORT, Share},
 };
+use remex_engine::{NotRead, unknown_process};
 use remex_proto::RpcError;
 
 use crate::{
-    engine::{NotRead, unknown_process},
     outbox::{Encoding, Responder},
     sessions::process::Process,
     shared::host::Host,

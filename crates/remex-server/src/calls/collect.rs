@@ -6,13 +6,13 @@ use remex_base::{
     clock::{now_ms, steady_ms},
     supervise::defect,
 };
+use remex_engine::{ClosedLog, Rule, ServerProcess, disk_space};
 use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
 
 use super::{Calls, permission};
 use crate::{
     outbox::Responder,
     sessions::{process::Process, session::Session},
-    state::durable::{ClosedLog, Rule, disk_space},
 };
 
 /// The client of a session that ends this soon may still return for the output.
@@ -79,7 +79,7 @@ fn candidates(sessions: &[Arc<Session>], returning: &HashSet<String>) -> Vec<Can
     for session in sessions {
         let may_return = returning.contains(&session.id);
         for process in session.all_processes() {
-            let Process::Remote(remote) = &process else { continue };
+            let ServerProcess::Remote(remote) = &*process else { continue };
             let Some((dir, ended_at_ms)) = remote.closed_log() else { continue };
             let is_wanted = may_return || !process.is_settled();
             let log = ClosedLog { ended_at_ms, bytes: disk_space(&dir) };

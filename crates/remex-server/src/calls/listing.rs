@@ -3,12 +3,12 @@
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
 use remex_access::budget::SHORT;
+use remex_engine::NotRead;
 use remex_process::{Tag, tree::Member};
 use remex_proto::{RequestId, message, process as wire};
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use crate::{
-    engine::NotRead,
     outbox::Fallible,
     sessions::{process::Process, session::Session},
 };

@@ -10,6 +10,9 @@ use remex_access::{
     budget,
 };
 use remex_base::{compute::LARGE_MESSAGE, threads::ClientThreads};
+use remex_engine::{
+    Backoff, HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process, unreadable,
+};
 use remex_process::{Signal, tree};
 use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
 
@@ -20,7 +23,6 @@ use super::{
     permission,
 };
 use crate::{
-    engine::{Backoff, HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process, unreadable},
     outbox::{AfterSend, ConnectionId, Encoding, Responder},
     sessions::{
         process::Process,

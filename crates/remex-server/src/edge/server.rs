@@ -28,6 +28,7 @@ use remex_access::{
     identity::Credential,
 };
 use remex_base::{limits::Limits, lock, supervise::supervise, threads::ServerWork};
+use remex_engine::{Durable, DurableError, LimitEnforcer, Phase, Quotas};
 use remex_process::{CgroupError, Scope, Signal, Tags, Watchdog, tree};
 use remex_proto::message::Source;
 use remex_rpc::{Accepted, FrameReader, Framing, ListenAddress, Listener, memory::ServerEnd, tls::ServerTls};
@@ -45,14 +46,7 @@ use crate::{
     },
     outbox::close_code::{GOING_AWAY, RESTART},
     sessions::session::{PendingStarts, Reach, Session, SessionRegistry},
-    shared::{
-        host::{Host, Phase},
-        resource_limits::LimitEnforcer,
-    },
-    state::{
-        durable::{Durable, DurableError},
-        keeper_link::message::Quotas,
-    },
+    shared::host::Host,
 };
 use welcome::TcpEnds;
 

@@ -2,7 +2,6 @@
 
 use std::{
     any::TypeId,
-    io,
     sync::{Arc, Weak},
     time::Instant,
 };
@@ -13,6 +12,7 @@ use remex_access::{
     budget::{self, Budget, PATIENCE, SHORT, Share},
 };
 use remex_base::{supervise::defect, trace::RequestTrace};
+use remex_files::CancelCheck;
 use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message, process::Started};
 use tokio::sync::oneshot;
 
@@ -124,7 +124,8 @@ impl Responder {
 
     /// Returns a check for long-running work whether it was cancelled.
     pub(crate) fn cancel_check(&self) -> CancelCheck {
-        CancelCheck { outbox: Arc::clone(&self.outbox), number: self.number }
+        let (outbox, number) = (Arc::clone(&self.outbox), self.number);
+        CancelCheck::new(move || outbox.is_open(number))
     }
 
     /// Returns whether the request was cancelled, and thereby answered.
@@ -289,23 +290,6 @@ impl Responder {
         if self.outbox.close_request(self.number) {
             self.outbox.push_error(&id, error);
         }
-    }
-}
-
-/// Checks whether a request is still open.
-#[derive(Debug)]
-pub(crate) struct CancelCheck {
-    outbox: Arc<Outbox>,
-    number: RequestNumber,
-}
-
-impl CancelCheck {
-    /// Fails if the request was cancelled or its connection has closed.
-    pub(crate) fn check(&self) -> io::Result<()> {
-        if self.outbox.is_open(self.number) {
-            return Ok(());
-        }
-        Err(io::Error::other("the request was cancelled"))
     }
 }
 

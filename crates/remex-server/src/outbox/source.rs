@@ -2,10 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
+use remex_engine::ReadExtent;
 use remex_proto::state::output_log::Seq;
 
 use super::{ConnectionId, Outbox, Responder, Sink};
-use crate::engine::ReadExtent;
 
 /// A source of events that are streamed on connections, each as fast as its client acknowledges them.
 pub(crate) trait Source: fmt::Debug + Send + Sync {

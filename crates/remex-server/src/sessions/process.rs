@@ -1,6 +1,6 @@
 //! A process as connections see it: which connections follow it, how fast, and what is held for them.
 //!
-//! The [`Engine`] runs the child; [`Followers`] are its audience and stream its log to connections. Start at
+//! The [`remex_engine::Engine`] runs the child; [`Followers`] are its audience and stream its log to connections. Start at
 //! [`Process`].
 
 mod control;
@@ -12,13 +12,15 @@ mod succession;
 mod window;
 
 use std::{
+    ops::Deref,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use remex_base::{
-    deadlines::{Deadline, Expire},
-    limits::Limits,
+use remex_base::{deadlines::Deadline, limits::Limits};
+use remex_engine::{
+    Audience, Caller, ChildRules, Holding, Outcome, Owner, ProcessState, ServedState, ServerAudience,
+    ServerProcess, WeakServerProcess,
 };
 use remex_proto::{
     RpcError,
@@ -27,13 +29,7 @@ use remex_proto::{
 };
 use tokio::sync::Notify;
 
-use crate::{
-    engine::{
-        Audience, Caller, ChildRules, Engine, Holding, Outcome, Owner, ProcessState, ServedKind, ServedState,
-        ServerAudience, ServerProcess, WeakServerProcess,
-    },
-    outbox::{ConnectionId, Responder},
-};
+use crate::outbox::{ConnectionId, Responder};
 use control::Control;
 use follow::Follow;
 pub(crate) use follow::{StartAt, Viewer};
@@ -42,7 +38,8 @@ pub(crate) use succession::Standing;
 use succession::Succession;
 
 /// A process that connections can follow.
-pub(crate) type Process = ServerProcess<Followers>;
+#[derive(Clone, Debug)]
+pub(crate) struct Process(ServerProcess<Followers>);
 
 pub(crate) type WeakProcess = WeakServerProcess<Followers>;
 
@@ -105,7 +102,7 @@ impl Followers {
 impl Audience for Followers {
     type Caller = Responder;
     type State = dyn ServedState;
-    type Handle = Process;
+    type Handle = ServerProcess<Self>;
     type Owner = dyn ProcessOwner;
 
     fn hold(
@@ -138,7 +135,7 @@ impl Audience for Followers {
         self.control.hold_ends_at(rules, limits)
     }
 
-    fn on_events(process: &Process, state: &mut ProcessState<Self>) {
+    fn on_events(process: &ServerProcess<Self>, state: &mut ProcessState<Self>) {
         follow::queue(process, state);
     }
 
@@ -151,7 +148,23 @@ impl Audience for Followers {
     }
 }
 
-impl ServerAudience for Followers {}
+impl ServerAudience for Followers {
+    fn on_expired(process: &ServerProcess<Self>) {
+        Process::of(process).forget_if_settled();
+    }
+
+    fn expire_early(process: &ServerProcess<Self>) -> bool {
+        let process = Process::of(process);
+        if process.is_spared() {
+            return false;
+        }
+        match (process.standing(), process.owner()) {
+            (Standing::Replaced, Some(owner)) => owner.forget(&process),
+            _ => process.forget_if_settled(),
+        }
+        true
+    }
+}
 
 impl Caller for Responder {
     fn is_disconnected(&self) -> bool {
@@ -171,13 +184,38 @@ impl Caller for Responder {
     }
 }
 
+impl Deref for Process {
+    type Target = ServerProcess<Followers>;
+
+    fn deref(&self) -> &ServerProcess<Followers> {
+        &self.0
+    }
+}
+
+impl From<ServerProcess<Followers>> for Process {
+    fn from(process: ServerProcess<Followers>) -> Self {
+        Process(process)
+    }
+}
+
+impl From<Process> for ServerProcess<Followers> {
+    fn from(process: Process) -> Self {
+        process.0
+    }
+}
+
 impl Process {
+    /// Returns the process that the engine knows.
+    pub(crate) fn of(process: &ServerProcess<Followers>) -> Self {
+        Process(process.clone())
+    }
+
     /// Forgets the process after `ttl`; replaces any earlier deadline.
     pub(crate) fn forget_after(&self, ttl: Duration) {
         let Some(at) = Instant::now().checked_add(ttl) else { return };
-        let deadline = match self {
-            Process::Local(process) => self.host().deadlines().add(process, at),
-            Process::Remote(process) => self.host().deadlines().add(process, at),
+        let deadline = match &self.0 {
+            ServerProcess::Local(process) => self.host().deadlines().add(process, at),
+            ServerProcess::Remote(process) => self.host().deadlines().add(process, at),
         };
         let earlier = self.state().audience.deadline.replace(deadline);
         drop(earlier);
@@ -209,23 +247,5 @@ impl Process {
     pub(crate) fn is_settled(&self) -> bool {
         let state = self.state();
         !state.audience.is_awaited(state.kind.log(), &self.spec().rules)
-    }
-}
-
-impl<K: ServedKind<Followers>> Expire for Engine<Followers, K> {
-    fn expire(self: Arc<Self>) {
-        K::handle(&self).forget_if_settled();
-    }
-
-    fn expire_early(self: Arc<Self>) -> bool {
-        let process = K::handle(&self);
-        if process.is_spared() {
-            return false;
-        }
-        match (process.standing(), process.owner()) {
-            (Standing::Replaced, Some(owner)) => owner.forget(&process),
-            _ => process.forget_if_settled(),
-        }
-        true
     }
 }

@@ -23,6 +23,11 @@ use remex_access::{
     scope::Floor,
 };
 use remex_base::{lock, trace};
+use remex_engine::{
+    Command, Owner, PendingDecision, Placement, ServerProcess, Snapshots, StartFloor, Starting, broken,
+    unknown_process,
+};
+use remex_files::PathLockQueue;
 use remex_process::Tag;
 use remex_proto::{
     ErrorKind, RpcError,
@@ -34,10 +39,6 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument as _;
 
 use crate::{
-    areas::fs::PathLockQueue,
-    engine::{
-        Command, Owner, PendingDecision, Placement, Snapshots, StartFloor, Starting, broken, unknown_process,
-    },
     outbox::{AfterSend, ConnectionId, Responder},
     peers::ssh_login::SshLogin,
     sessions::process::{Followers, Process, ProcessOwner, Standing, StartAt, Viewer},
@@ -238,8 +239,9 @@ impl Session {
                 let (id, identity) = (&self.id, &self.owner.identity);
                 let span =
                     trace::process(&process.id, id, identity, responder.trace(), self.host.set_parent());
+                let slots = Arc::clone(slots);
                 let starting =
-                    Starting { process, command, start_id, caller: responder, slots: Arc::clone(slots) };
+                    Starting { process: process.into(), command, start_id, caller: responder, slots };
                 let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
                 let saved = self.save_begun(&starting.process);
                 let running = async move {
@@ -285,7 +287,8 @@ impl Session {
         let placement = Placement { owner, host: &self.host, account: &self.account, tag };
         let followers = entry.followers(&request.process_id);
         let (process, command) =
-            Process::prepare(request, bounds.start_floor(), placement, place, followers)?;
+            ServerProcess::prepare(request, bounds.start_floor(), placement, place, followers)?;
+        let process = Process::from(process);
         self.owner.keep_open(&process, entry.replaced())?;
         let _changing = self.changing();
         let viewer = match &entry {
@@ -399,11 +402,12 @@ impl Owner<Followers> for Session {
 
     fn on_started(
         &self,
-        process: &Process,
+        process: &ServerProcess<Followers>,
         start_id: Option<&str>,
         started: wire::Started,
         caller: Option<Responder>,
     ) {
+        let process = &Process::of(process);
         let pid = started.pid.unwrap_or_default();
         self.finish_start(start_id, &Ok(started.clone()));
         if let Some(mut caller) = caller {
@@ -423,12 +427,14 @@ impl Owner<Followers> for Session {
         }
     }
 
-    fn on_start_failed(&self, process: &Process, start_id: Option<&str>, error: &RpcError) {
+    fn on_start_failed(&self, process: &ServerProcess<Followers>, start_id: Option<&str>, error: &RpcError) {
+        let process = &Process::of(process);
         self.on_broken(process);
         self.finish_start(start_id, &Err(error.clone()));
     }
 
-    fn announce_failure(&self, process: &Process, error: &RpcError) {
+    fn announce_failure(&self, process: &ServerProcess<Followers>, error: &RpcError) {
+        let process = &Process::of(process);
         self.notify(Capability::ProcessFailed, |session_id| wire::Failed {
             process_id: process.id.to_string(),
             session_id,
@@ -437,7 +443,8 @@ impl Owner<Followers> for Session {
         });
     }
 
-    fn on_broken(&self, process: &Process) {
+    fn on_broken(&self, process: &ServerProcess<Followers>) {
+        let process = &Process::of(process);
         let mut processes = self.processes();
         if process.set_live(false) && process.standing() != Standing::Leaving {
             processes.live -= 1;
@@ -451,7 +458,8 @@ impl Owner<Followers> for Session {
         self.host.notify_activity();
     }
 
-    fn on_closed(&self, process: &Process) {
+    fn on_closed(&self, process: &ServerProcess<Followers>) {
+        let process = &Process::of(process);
         let limits = self.host.limits();
         let mut processes = self.processes();
         if !process.set_live(false) {
@@ -476,7 +484,7 @@ impl Owner<Followers> for Session {
         }
         drop(processes);
         process.forget_after(process.spec().closed_ttl.max(process.spared_for()));
-        if let (Some(durable), Process::Remote(process)) = (self.host.durable(), process) {
+        if let (Some(durable), ServerProcess::Remote(process)) = (self.host.durable(), &**process) {
             durable.add_closed(&self.id, process);
         }
         self.closed_one.notify_waiters();

@@ -8,12 +8,13 @@ use std::{
 
 use bytes::Bytes;
 use remex_access::identity::Identity;
+use remex_engine::HANG_THRESHOLD;
 use remex_proto::Blob;
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use serde_json::{Value, json};
 
 use super::{Client, PATIENCE, TestServer, start_params};
-use crate::{Limits, engine::HANG_THRESHOLD};
+use crate::Limits;
 
 impl TestServer {
     /// Opens a connection, completes the handshake, and also returns the session id.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use remex_base::supervise::{Panicked, catch_panic, supervise};
+use remex_engine::testing::FAILURE;
 use serde_json::json;
 use tokio::{
     io::AsyncReadExt as _,
@@ -11,7 +12,6 @@ use tokio::{
 };
 
 use super::{PATIENCE, TestServer, start_params};
-use crate::engine::broken::FAILURE;
 
 /// Creates a named pipe, which ends once every process that opened it for reading and writing has closed it.
 fn fifo(path: &Path) -> Receiver {

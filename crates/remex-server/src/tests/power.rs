@@ -1,146 +1,17 @@
 //! Durable servers on a disk that loses what was not synced, or cannot sync. Start at [`Medium`].
 
-use std::{
-    collections::HashMap,
-    ffi::OsString,
-    fs::{self, File},
-    io,
-    os::{
-        fd::AsRawFd as _,
-        unix::fs::{DirBuilderExt as _, MetadataExt as _},
-    },
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, Weak},
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{fs, path::Path, sync::Arc, thread::JoinHandle, time::Duration};
 
+use remex_engine::{
+    StateConfig, keep,
+    testing::{Medium, Names},
+};
 use remex_rpc::Listener;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{Client, PATIENCE, TestServer, config, start_params};
-use crate::{
-    Config, Limits, Server, StateConfig, keep,
-    state::state_dir::{ON_SYNC, StateDir},
-};
-
-/// All that are in use.
-static MEDIA: Mutex<Vec<Weak<Medium>>> = Mutex::new(Vec::new());
-
-/// Notes that a file or directory is synced; fails if its medium does.
-fn on_sync(file: &File) -> io::Result<()> {
-    let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    let media = MEDIA.lock().unwrap().clone();
-    let medium = media.iter().filter_map(Weak::upgrade).find(|medium| path.starts_with(&medium.path));
-    medium.map_or(Ok(()), |medium| medium.on_sync(file, &path))
-}
-
-/// What is on the disk below a directory.
-pub(crate) struct Medium {
-    _root: TempDir,
-    path: PathBuf,
-    state: Mutex<MediumState>,
-}
-
-#[derive(Default)]
-struct MediumState {
-    /// What was synced, by inode. The open file keeps the inode from being used again.
-    synced: HashMap<u64, (File, Synced)>,
-    /// Paths that contain this cannot be synced.
-    broken: Option<&'static str>,
-}
-
-#[derive(Clone)]
-enum Synced {
-    File(Vec<u8>),
-    Directory(Vec<(OsString, u64)>),
-}
-
-/// Which names are there after a power failure. Contents are always those that were synced.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Names {
-    Synced,
-    /// All: file systems may bring names to the disk early.
-    Current,
-}
-
-impl Medium {
-    pub(crate) fn new() -> Arc<Self> {
-        ON_SYNC.get_or_init(|| on_sync);
-        let root = tempfile::tempdir().unwrap();
-        let path = root.path().canonicalize().unwrap();
-        let medium = Arc::new(Medium { _root: root, path, state: Mutex::default() });
-        MEDIA.lock().unwrap().push(Arc::downgrade(&medium));
-        medium
-    }
-
-    /// Returns a directory that is not there yet, nor is the one that it is in.
-    pub(crate) fn new_dir(&self) -> PathBuf {
-        self.path.join("new/state")
-    }
-
-    /// From now on, files whose path contains `part` cannot be synced.
-    pub(crate) fn break_at(&self, part: &'static str) {
-        self.state().broken = Some(part);
-    }
-
-    pub(crate) fn repair(&self) {
-        self.state().broken = None;
-    }
-
-    /// Returns another medium with what is left of this one after a power failure.
-    pub(crate) fn after_power_failure(&self, names: Names) -> Arc<Self> {
-        let after = Medium::new();
-        self.copy(&self.path, fs::metadata(&self.path).unwrap().ino(), &after.path, names);
-        after
-    }
-
-    fn copy(&self, from: &Path, inode: u64, to: &Path, names: Names) {
-        let synced = self.state().synced.get(&inode).map(|(_, synced)| synced.clone());
-        let entries = match (names, synced) {
-            (_, Some(Synced::File(content))) => return fs::write(to, content).unwrap(),
-            (Names::Current, _) if from.is_dir() => entries(from),
-            (Names::Synced, Some(Synced::Directory(entries))) => entries,
-            (Names::Synced, None) if from.is_dir() => Vec::new(),
-            _ => return fs::write(to, "").unwrap(),
-        };
-        if !to.exists() {
-            fs::DirBuilder::new().mode(0o700).create(to).unwrap();
-        }
-        for (name, inode) in entries {
-            if !name.to_string_lossy().ends_with(".sock") {
-                self.copy(&from.join(&name), inode, &to.join(name), names);
-            }
-        }
-    }
-
-    fn on_sync(&self, file: &File, path: &Path) -> io::Result<()> {
-        let mut state = self.state();
-        if state.broken.is_some_and(|part| path.to_string_lossy().contains(part)) {
-            return Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()));
-        }
-        let metadata = file.metadata()?;
-        let synced = if metadata.is_dir() {
-            Synced::Directory(entries(path))
-        } else {
-            Synced::File(fs::read(format!("/proc/self/fd/{}", file.as_raw_fd()))?)
-        };
-        state.synced.insert(metadata.ino(), (file.try_clone()?, synced));
-        Ok(())
-    }
-
-    fn state(&self) -> MutexGuard<'_, MediumState> {
-        self.state.lock().unwrap()
-    }
-}
-
-fn entries(dir: &Path) -> Vec<(OsString, u64)> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    // Some are just being renamed.
-    entries.filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?.ino()))).collect()
-}
+use crate::{Config, Limits, Server};
 
 /// A durable server and its keeper, both in this program.
 struct DurableServer {
@@ -159,7 +30,9 @@ impl DurableServer {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let ready = move || ready.send(()).unwrap();
             let told_to_end = async { drop(told_to_end.await) };
-            runtime.block_on(keep(config(Limits::default()), &state, None, ready, told_to_end)).unwrap();
+            runtime
+                .block_on(keep(config(Limits::default()).engine(), &state, None, ready, told_to_end))
+                .unwrap();
         });
         timeout(PATIENCE, is_ready).await.expect("the keeper is ready").unwrap();
         let program = std::env::current_exe().unwrap().into();
@@ -216,26 +89,6 @@ fn output(read: &Value) -> String {
     let chunks = read["chunks"].as_array().unwrap().iter();
     let decode = |chunk: &Value| serde_json::from_value::<remex_proto::Blob>(chunk["chunk"].clone()).unwrap();
     String::from_utf8(chunks.flat_map(|chunk| decode(chunk).to_vec()).collect()).unwrap()
-}
-
-#[test]
-fn a_state_directory_that_was_opened_survives_a_power_failure() {
-    let medium = Medium::new();
-    let tags = StateDir::open(&medium.new_dir()).unwrap().tags().number();
-    for names in [Names::Synced, Names::Current] {
-        let after = medium.after_power_failure(names);
-        let version = fs::read_to_string(after.new_dir().join("version"));
-        assert_eq!(version.unwrap(), "1\n", "{names:?}");
-        assert_eq!(StateDir::open(&after.new_dir()).unwrap().tags().number(), tags, "{names:?}");
-    }
-}
-
-#[test]
-fn a_state_directory_that_cannot_be_synced_is_not_used() {
-    let medium = Medium::new();
-    medium.break_at("state");
-    let error = StateDir::open(&medium.new_dir()).unwrap_err().to_string();
-    assert!(error.contains("Input/output error"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -306,7 +159,7 @@ async fn a_start_that_cannot_be_synced_fails_and_runs_nothing() {
     let medium = Medium::new();
     let host = DurableServer::start(&medium).await;
     let (mut client, _) = host.connect(None).await;
-    let pid_file = medium.path.join("pid");
+    let pid_file = medium.path().join("pid");
     let script = format!("echo $$ > {0}.part; mv {0}.part {0}; exec sleep 1000", pid_file.display());
     // The session, the description of the process, the names on the way to it, and the note that it runs.
     for broken in [".json.new", "/process.json", "/processes", ".log"] {

@@ -21,27 +21,48 @@ const BASE_LAYERS: [&str; 16] = [
 ];
 
 /// The modules of the access crate from the bottom to the top: each uses only those before it.
-const ACCESS_LAYERS: [&str; 10] =
-    ["scope", "audit", "token", "grants", "identity", "auth", "admission", "rate", "account", "budget"];
+const ACCESS_LAYERS: [&str; 11] = [
+    "scope",
+    "confinement",
+    "audit",
+    "token",
+    "grants",
+    "identity",
+    "auth",
+    "admission",
+    "rate",
+    "account",
+    "budget",
+];
 
-/// The rooms of the server from the bottom to the top, and the modules within: each uses only those before it.
-const SERVER_LAYERS: [&str; 30] = [
-    "config",
-    "peers/socket_owner",
-    "peers/unix_peer",
-    "peers/ssh_login",
-    "peers/user_account",
+/// The modules of the files crate from the bottom to the top: each uses only those before it.
+const FILES_LAYERS: [&str; 8] =
+    ["watcher", "places", "path_lock", "jobs", "requests", "handles", "discovery", "watch"];
+
+/// The rooms of the engine from the bottom to the top, and the modules within: each uses only those before it.
+const ENGINE_LAYERS: [&str; 12] = [
     "state/state_dir",
     "state/keeper_link",
     "state/durable",
+    "shared/unix_peer",
+    "shared/user_account",
     "shared/resource_limits",
-    "shared/confinement",
-    "shared/jail_support",
     "shared/proxy",
-    "shared/web",
-    "shared/watcher",
     "shared/host",
-    "engine",
+    "process",
+    "keeper",
+    "collect",
+    "testing",
+];
+
+/// The rooms of the server from the bottom to the top, and the modules within: each uses only those before it.
+const SERVER_LAYERS: [&str; 18] = [
+    "config",
+    "peers/socket_owner",
+    "peers/ssh_login",
+    "shared/jail_support",
+    "shared/web",
+    "shared/host",
     "outbox",
     "areas/context",
     "areas/fs",
@@ -54,8 +75,6 @@ const SERVER_LAYERS: [&str; 30] = [
     "edge/tls",
     "edge/connection",
     "edge/server",
-    "edge/keeper",
-    "edge/collect",
 ];
 
 /// The rooms of the client from the bottom to the top, and the modules within: each uses only those before it.
@@ -213,9 +232,11 @@ const LOG_LAYERS: [&str; 11] = [
 const PROGRAM_LAYERS: [&str; 5] = ["render", "remote", "console", "args", "commands"];
 
 /// The layers of each crate that has them.
-pub(crate) const LAYERS: [(&str, &[&str]); 10] = [
+pub(crate) const LAYERS: [(&str, &[&str]); 12] = [
     ("remex-base", &BASE_LAYERS),
     ("remex-access", &ACCESS_LAYERS),
+    ("remex-files", &FILES_LAYERS),
+    ("remex-engine", &ENGINE_LAYERS),
     ("remex-server", &SERVER_LAYERS),
     ("remex-client", &CLIENT_LAYERS),
     ("remex-proto", &PROTO_LAYERS),

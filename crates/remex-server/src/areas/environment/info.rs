@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use remex_access::scope::{Permission, Scopes};
 use remex_base::threads::ServerWork;
+use remex_engine::Durable;
 use remex_proto::{
     RequestId,
     environment::{Info, State},
 };
 
-use crate::{areas::context::CallContext, outbox::Responder, shared::host::Host, state::durable::Durable};
+use crate::{areas::context::CallContext, outbox::Responder, shared::host::Host};
 
 /// Answers `environment/info`; not at once if the keeper has to be asked, or if what the host can enforce is not known
 /// yet.

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use remex_base::lock;
+use remex_files::HANG_THRESHOLD;
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit};
 
-use super::HANG_THRESHOLD;
 use crate::shared::host::Host;
 
 /// The slot of one answer. Its job keeps it until it ends, even if the request is cancelled.

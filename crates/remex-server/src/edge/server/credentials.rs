@@ -7,10 +7,10 @@ use std::{
 
 use remex_access::token::CredentialError;
 use remex_base::threads::ServerWork;
+use remex_engine::Phase;
 use tokio::time::timeout;
 
 use super::Server;
-use crate::shared::host::Phase;
 
 /// How long a decision waits for a file system that hangs; then the contents known so far count.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);

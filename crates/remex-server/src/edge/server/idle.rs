@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use remex_engine::Phase;
+
 use super::Server;
-use crate::shared::host::Phase;
 
 impl Server {
     /// Returns freed memory to the host shortly after activity, until the server shuts down.

@@ -7,11 +7,12 @@ use remex_access::{
     admission::{HalfOpenPermit, Origin},
     auth::SocketOwner,
 };
+use remex_engine::Phase;
 use remex_rpc::{Accepted, ListenAddress, Listener, Received, Refusal, receive};
 use tokio::net::TcpStream;
 
 use super::{ACCEPT_PAUSE, Server, welcome::TcpEnds};
-use crate::{peers::socket_owner, shared::host::Phase};
+use crate::peers::socket_owner;
 
 impl Server {
     /// Serves `/metrics` and the health checks, and nothing else.

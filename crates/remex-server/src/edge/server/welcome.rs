@@ -16,6 +16,7 @@ use remex_access::{
     scope::Permission,
 };
 use remex_base::{certificate::PeerCertificate, metrics::CONTENT_TYPE, threads::ServerWork};
+use remex_engine::{Phase, unix_peer};
 use remex_proto::{ErrorKind, RequestId, RpcError, message::Source};
 use remex_rpc::{
     FrameReader, Framing, HandshakeConfig, HostNames, NotUpgraded, Page, PeerProcess, Readiness, Received,
@@ -33,8 +34,8 @@ use crate::{
         connection::{self, Link, Transport, Validity},
         tls::{NotSecured, TlsListener},
     },
-    peers::{socket_owner, ssh_login::SshLogin, unix_peer},
-    shared::host::{Host, Phase},
+    peers::{socket_owner, ssh_login::SshLogin},
+    shared::host::Host,
 };
 
 impl Server {

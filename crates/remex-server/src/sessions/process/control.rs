@@ -3,16 +3,14 @@
 use std::{collections::VecDeque, time::Instant};
 
 use remex_base::limits::Limits;
+use remex_engine::{ChildRules, Holding, ServerLog};
 use remex_proto::{
     process::Overflow,
     state::output_log::{Hold, Seq},
 };
 
 use super::{Followers, Process, Standing, Viewer, follow::Follow};
-use crate::{
-    engine::{ChildRules, Holding, ServerLog},
-    outbox::ConnectionId,
-};
+use crate::outbox::ConnectionId;
 
 /// How much of the output that the operating system has taken last may still be on its way: more than the buffers
 /// of a socket and our own.

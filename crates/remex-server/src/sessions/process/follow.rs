@@ -3,6 +3,9 @@
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
+use remex_engine::{
+    Block, Denials, Engine, Exit, ProcessState, ReadExtent, ServedKind, ServerLog, ServerProcess,
+};
 use remex_proto::{
     flow::WINDOW_BYTES,
     message,
@@ -14,11 +17,7 @@ use remex_proto::{
 };
 
 use super::{Followers, Process, Standing, window::StreamWindow};
-use crate::{
-    engine::{Block, Engine, Exit, ProcessState, ReadExtent, ServedKind, ServerLog},
-    outbox::{ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency},
-    shared::proxy::Denials,
-};
+use crate::outbox::{ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urgency};
 
 /// A process at most this far behind has fresh output, which goes before bulk output.
 const FRESH_BYTES: u64 = 4 << 10;
@@ -120,15 +119,15 @@ pub(crate) enum StartAt {
 
 impl<K: ServedKind<Followers>> Source for Engine<Followers, K> {
     fn open(self: Arc<Self>, outbox: &Outbox) {
-        K::handle(&self).open(outbox);
+        Process(K::handle(&self)).open(outbox);
     }
 
     fn deliver(self: Arc<Self>, connection: ConnectionId, sink: &mut Sink, quota: usize) -> Delivery {
-        K::handle(&self).deliver(connection, sink, quota)
+        Process(K::handle(&self)).deliver(connection, sink, quota)
     }
 
     fn acknowledge(self: Arc<Self>, connection: ConnectionId, seq: Seq) {
-        K::handle(&self).acknowledge(connection, seq);
+        Process(K::handle(&self)).acknowledge(connection, seq);
     }
 
     fn on_answered(&self, connection: ConnectionId, seq: Seq, extent: Option<ReadExtent>) {
@@ -151,10 +150,7 @@ impl<K: ServedKind<Followers>> Source for Engine<Followers, K> {
 impl Process {
     /// Returns the process as an outbox knows it.
     pub(crate) fn source(&self) -> Arc<dyn Source> {
-        match self {
-            Process::Local(process) => Arc::clone(process) as _,
-            Process::Remote(process) => Arc::clone(process) as _,
-        }
+        source(&self.0)
     }
 
     fn open(&self, outbox: &Outbox) {
@@ -352,7 +348,7 @@ impl Process {
         let overdue = state.audience.overdue;
         let is_replaced = state.audience.succession.standing == Standing::Replaced;
         drop(state);
-        Process::cancel_input(self, |responder| responder.outbox().id == connection);
+        self.0.cancel_input(|responder| responder.outbox().id == connection);
         self.pass_on(connection);
         if is_replaced {
             // A client that returns finds the next one.
@@ -502,12 +498,19 @@ impl Process {
 }
 
 /// Adds the process to the list of each connection that it has events for.
-pub(super) fn queue(process: &Process, state: &mut ProcessState<Followers>) {
+pub(super) fn queue(process: &ServerProcess<Followers>, state: &mut ProcessState<Followers>) {
     let ProcessState { kind, audience, .. } = state;
     let log = kind.log();
     for follow in audience.follows.iter_mut().filter(|follow| follow.is_due(log)) {
         follow.queued = true;
-        follow.outbox.ready(process.source(), urgency(log.behind(&follow.cursor)));
+        follow.outbox.ready(source(process), urgency(log.behind(&follow.cursor)));
+    }
+}
+
+fn source(process: &ServerProcess<Followers>) -> Arc<dyn Source> {
+    match process {
+        ServerProcess::Local(process) => Arc::clone(process) as _,
+        ServerProcess::Remote(process) => Arc::clone(process) as _,
     }
 }
 

@@ -2,9 +2,8 @@
 //!
 //! Pure: positions are offsets in everything that the process has printed. Start at [`Ledger`].
 
+use remex_engine::ReadExtent;
 use std::ops::Range;
-
-use crate::engine::ReadExtent;
 
 /// More separate ranges are not remembered; only a client that reads here and there has so many.
 const MAX_RANGES: usize = 64;

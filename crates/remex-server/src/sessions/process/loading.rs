@@ -3,10 +3,11 @@
 //! Streaming never reads files: the process leaves the list of the outbox until a file thread has read the next part, and
 //! then returns to it. Start at [`Process::load_for`].
 
+use remex_engine::ProcessState;
 use remex_proto::state::output_log::Cursor;
 
 use super::{Followers, Process, follow::queue};
-use crate::{engine::ProcessState, outbox::ConnectionId};
+use crate::outbox::ConnectionId;
 
 impl Process {
     /// Reads the output after `cursor` for a connection, and then queues the process for it.

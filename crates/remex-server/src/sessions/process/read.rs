@@ -2,13 +2,11 @@
 
 use std::{sync::Arc, time::Instant};
 
+use remex_engine::{NotRead, ProcessState, Read, StoredRead};
 use remex_proto::{process as wire, state::output_log::Seq};
 
 use super::{Followers, Process};
-use crate::{
-    engine::{NotRead, ProcessState, Read, StoredRead},
-    outbox::{AfterSend, ConnectionId},
-};
+use crate::outbox::{AfterSend, ConnectionId};
 
 impl Process {
     /// Waits for events as long as the request asks, counted from `asked`.

@@ -5,13 +5,14 @@
 
 use std::time::{Duration, Instant};
 
+use remex_engine::ProcessState;
 use remex_proto::process::{self as wire, GapCause};
 
 use super::{
     Process, WeakProcess,
     follow::{Follow, queue},
 };
-use crate::{engine::ProcessState, outbox::ConnectionId, sessions::process::Followers};
+use crate::{outbox::ConnectionId, sessions::process::Followers};
 
 /// What a restart means for a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub(super) struct Succession {
 impl Succession {
     /// Returns the one before, if it has not been sent completely to a connection that follows it.
     pub(super) fn sent_before(&self, connection: ConnectionId) -> Option<Process> {
-        self.before.as_ref()?.upgrade().filter(|before| before.is_sent_to(connection))
+        self.before.as_ref()?.upgrade().map(Process::from).filter(|before| before.is_sent_to(connection))
     }
 }
 
@@ -90,7 +91,7 @@ impl Process {
     /// Lets a connection that no longer needs this one follow the next.
     pub(super) fn pass_on(&self, connection: ConnectionId) {
         let next = self.state().audience.succession.next.clone();
-        if let Some(next) = next.and_then(|next| next.upgrade()) {
+        if let Some(next) = next.and_then(|next| next.upgrade()).map(Process::from) {
             next.go_on(connection);
         }
     }
@@ -122,12 +123,12 @@ impl Process {
         }
         let Succession { before, next, .. } = std::mem::take(&mut state.audience.succession);
         drop(guard);
-        let next = next.and_then(|next| next.upgrade());
+        let next = next.and_then(|next| next.upgrade()).map(Process::from);
         if let Some(next) = &next {
             next.state().audience.succession.before.clone_from(&before);
         }
-        if let Some(before) = before.and_then(|before| before.upgrade()) {
-            before.state().audience.succession.next = next.as_ref().map(Process::downgrade);
+        if let Some(before) = before.and_then(|before| before.upgrade()).map(Process::from) {
+            before.state().audience.succession.next = next.as_ref().map(|next| next.downgrade());
         }
         let source = self.source();
         for follow in follows {

@@ -4,12 +4,11 @@
 
 use std::collections::VecDeque;
 
+use remex_engine::ServerLog;
 use remex_proto::{
     flow::WINDOW_EVENTS,
     state::output_log::{Cursor, Seq},
 };
-
-use crate::engine::ServerLog;
 
 /// What a connection was sent of a process and has not consumed.
 #[derive(Debug)]

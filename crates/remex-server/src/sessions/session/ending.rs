@@ -6,7 +6,6 @@ use remex_process::{Scope, tree};
 use remex_proto::{ErrorKind, RpcError, process::ExitCause};
 
 use super::{Reach, Session};
-use crate::sessions::process::Process;
 
 /// How long killed processes may take until all their output is in their logs.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -78,7 +77,7 @@ impl Session {
         self.processes().ended = true;
         self.will_end(reach);
         let processes = self.all_processes().into_iter().filter(|process| reach.covers(process));
-        let starting = processes.filter(Process::abandon).count();
+        let starting = processes.filter(|process| process.abandon()).count();
         if starting > 0 { PendingStarts::Starts } else { PendingStarts::Nothing }
     }
 

@@ -80,10 +80,11 @@ impl SessionOwner {
 
     /// Charges what a new process keeps, and forgets closed processes of the identity if that is necessary.
     pub(super) fn keep_open(&self, process: &Process, replaced: Option<&Process>) -> Result<(), RpcError> {
-        self.make_room(|| process.try_keep_open(replaced).then_some(())).ok_or_else(|| {
-            let what = format!("cannot start process `{}`", process.id);
-            account::full(&what, self.account(), Kind::Processes, process.open_bytes())
-        })
+        self.make_room(|| process.try_keep_open(replaced.map(|replaced| &**replaced)).then_some(()))
+            .ok_or_else(|| {
+                let what = format!("cannot start process `{}`", process.id);
+                account::full(&what, self.account(), Kind::Processes, process.open_bytes())
+            })
     }
 
     /// Repeats `attempt` until it succeeds, and forgets closed processes of the identity until then, the oldest first.

@@ -13,6 +13,7 @@ use remex_access::{
     rate::Rates,
 };
 use remex_base::{clock::steady_ms, lock, supervise::supervise};
+use remex_engine::Phase;
 use remex_process::Tag;
 use remex_proto::{
     ErrorKind, RequestId, RpcError,
@@ -27,7 +28,7 @@ use remex_proto::{
 use super::{OwnerShared, Session, SessionOwner, Subscriber};
 use crate::{
     outbox::{ConnectionId, Connections, Outbox, close_code::POLICY},
-    shared::host::{Host, Phase},
+    shared::host::Host,
 };
 
 /// How long deadlines are not watched after a panic, so that a recurring panic does not use a whole core.

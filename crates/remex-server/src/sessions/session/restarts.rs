@@ -9,6 +9,7 @@ use std::{
 };
 
 use remex_base::{supervise::defect, trace};
+use remex_engine::{HANG_THRESHOLD, Phase, Request, StartRequest, Starting, broken, unknown_process};
 use remex_proto::{
     ErrorKind, RpcError,
     process::{self as wire, TerminateMode, TerminateScope},
@@ -22,10 +23,8 @@ use super::{
     turns::{Joined, Turn},
 };
 use crate::{
-    engine::{HANG_THRESHOLD, Request, StartRequest, Starting, broken, unknown_process},
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
     sessions::process::{Followers, Process, ProcessOwner, Standing, StartAt, Viewer},
-    shared::host::Phase,
 };
 
 /// How long a killed process may take until all its output is in its log.
@@ -234,9 +233,9 @@ impl Session {
         let (caller, answer) = Responder::within(responder.outbox());
         let (id, identity) = (&self.id, &self.owner.identity);
         let span = trace::process(&process.id, id, identity, responder.trace(), self.host.set_parent());
-        let starting = Starting { process: process.clone(), command, start_id: None, caller, slots };
+        let starting = Starting { process: process.clone().into(), command, start_id: None, caller, slots };
         let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
-        let saved = self.save_begun(&process);
+        let saved = self.save_begun(&starting.process);
         let running = async move {
             match saved::begun(saved, &starting.process).await {
                 Ok(()) => broken::run(starting, owner).await,

@@ -9,6 +9,10 @@ use std::{
 
 use remex_access::identity::Identity;
 use remex_base::clock::steady_ms;
+use remex_engine::{
+    Description, Forgotten, Found, KeptProcess, Owner as _, Place, Placement, RemoteProcess, SavedIdentity,
+    SavedOutcome, SavedSession, SavedStart, Saving, ServerProcess, StartNote, broken, not_synced,
+};
 use remex_process::Tag;
 use remex_proto::{
     ErrorKind, RpcError,
@@ -26,16 +30,8 @@ use super::{
     starts::{Asked, SavedRecord},
 };
 use crate::{
-    engine::{Description, Owner as _, Place, Placement, RemoteProcess, broken},
     outbox::ConnectionId,
     sessions::process::{Followers, Process, ProcessOwner},
-    state::{
-        durable::{
-            Forgotten, Found, SavedIdentity, SavedOutcome, SavedSession, SavedStart, Saving, StartNote,
-            not_synced,
-        },
-        keeper_link::message::KeptProcess,
-    },
 };
 
 /// Stands for the connections of earlier servers.
@@ -123,7 +119,7 @@ impl Session {
 
     /// Remembers a start whose process ends with the server, so that a later one does not repeat it; of a process whose
     /// output must survive a power failure, has the session survive it as well.
-    pub(super) fn save_begun(&self, process: &Process) -> Option<Saving> {
+    pub(super) fn save_begun(&self, process: &ServerProcess<Followers>) -> Option<Saving> {
         let durable = self.host.durable().filter(|_| self.is_saved())?;
         if process.is_durable() {
             // Without its session, the log would be deleted.
@@ -149,7 +145,7 @@ impl Session {
 
     /// Deletes the log of a process that was forgotten; its start stays known.
     pub(super) fn delete_log(&self, process: Process) {
-        let Process::Remote(process) = process else { return };
+        let ServerProcess::Remote(process) = (*process).clone() else { return };
         let saving = self.host.durable().and_then(|durable| {
             let start_id = process.spec().start_id.clone()?;
             let outcome = SavedOutcome::Started(process.started_before()?);
@@ -173,7 +169,7 @@ impl Session {
     /// Deletes the logs of a session that has ended.
     pub(super) fn delete_logs(&self) {
         for process in self.all_followed() {
-            if let Process::Remote(process) = process {
+            if let ServerProcess::Remote(process) = &*process {
                 process.discard();
             }
         }
@@ -199,7 +195,7 @@ impl Session {
         let placement = Placement { owner, host: &self.host, account: &self.account, tag };
         let followers = Followers::restored(&description.id, received);
         let restored = RemoteProcess::restore(description, link, kept, placement, followers)?;
-        let process = Process::Remote(Arc::clone(&restored));
+        let process = Process::from(ServerProcess::Remote(Arc::clone(&restored)));
         if let Some(start_id) = &description.start_id {
             let outcome = restored.started_before().map(Ok);
             self.restore_start(
@@ -215,7 +211,7 @@ impl Session {
             processes.live += 1;
             let replaced = processes.by_id.insert(process.id.clone(), process.clone());
             drop(processes);
-            if let Some(replaced) = replaced.filter(Process::is_closed) {
+            if let Some(replaced) = replaced.filter(|replaced| replaced.is_closed()) {
                 // The server ended when it had started this one again, and had not forgotten the one before.
                 self.forget_replaced(&replaced);
             }
@@ -237,7 +233,10 @@ impl Session {
 }
 
 /// Waits until what must be saved before a process starts is; fails only if the process must survive a power failure.
-pub(super) async fn begun(saving: Option<Saving>, process: &Process) -> Result<(), RpcError> {
+pub(super) async fn begun(
+    saving: Option<Saving>,
+    process: &ServerProcess<Followers>,
+) -> Result<(), RpcError> {
     let Some(saving) = saving else { return Ok(()) };
     let Some(durable) = process.host().durable() else { return Ok(()) };
     let saved = match durable.files().saved_soon(saving).await {

@@ -11,12 +11,12 @@ use std::{
 };
 
 use remex_base::{lock, supervise::defect};
+use remex_engine::Request;
 use remex_proto::{ErrorKind, RpcError, process as wire};
 use tokio::sync::watch;
 
 use super::Session;
 use crate::{
-    engine::Request,
     outbox::Responder,
     sessions::process::{Process, ProcessOwner as _},
 };

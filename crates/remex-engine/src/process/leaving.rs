@@ -1,0 +1,284 @@
+//! A process of the keeper on its way to the program that the keeper executes in its own place.
+//!
+//! Its task stops between two steps and is described as plain data; the new program makes it again from that and from the
+//! descriptors, which keep their numbers. Start at [`KeeperProcess::leave`] and
+//! [`KeeperProcess::resume_left`].
+
+use std::{
+    fmt, io,
+    os::fd::{AsRawFd as _, BorrowedFd, RawFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use remex_process::{Exit as ChildExit, Leader, Pid, Tag, resume_start, take_inherited_fd};
+use remex_proto::process::ExitCause;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    DiskLogWriter, Exit, InKeeper, KeeperAudience, KeeperProcess, Lifecycle, Placement, ProcessState,
+    StateGuard,
+    in_keeper::{KnownToServer, limits_of},
+    input::{Input, InputRecord},
+    log::LogRecord,
+    pipes::{Pipes, PipesRecord},
+    task::{Ending, Runner},
+    terminate::{self, GraceRecord},
+};
+use crate::state::keeper_link::message::{ExitRecord, Rules};
+
+/// Whether another program will go on with a process.
+pub(crate) enum Leaving<A: KeeperAudience> {
+    No,
+    /// The task stops as soon as it can.
+    Asked,
+    /// The task has stopped here.
+    Left(Box<Runner<A, InKeeper>>),
+}
+
+impl<A: KeeperAudience> fmt::Debug for Leaving<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Leaving::No => "No",
+            Leaving::Asked => "Asked",
+            Leaving::Left(_) => "Left",
+        })
+    }
+}
+
+/// A process as plain data. The next version of this program reads it, so new fields need a default.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ProcessRecord {
+    pub(crate) rules: Rules,
+    pub(crate) tag: Tag,
+    pub(crate) log: LogRecord,
+    pid: Pid,
+    started_at_ms: u64,
+    input: InputRecord,
+    exit: Option<ExitRecord>,
+    ended_for: Option<ExitCause>,
+    /// What is there until its log is closed.
+    task: Option<TaskRecord>,
+}
+
+/// The task of a process.
+#[derive(Debug, Serialize, Deserialize)]
+struct TaskRecord {
+    exit: remex_process::ExitRecord,
+    jail: Option<RawFd>,
+    pipes: PipesRecord,
+    ran_ms: u64,
+    quiet_ms: u64,
+    end: EndRecord,
+    killed: bool,
+    #[serde(default)]
+    timed_out: bool,
+    graces: Vec<GraceRecord>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum EndRecord {
+    Running,
+    Exiting { owed: [usize; 2] },
+    Exited { linger_ms: Option<u64> },
+    Closing { owed: [usize; 2] },
+    Closed,
+}
+
+impl<A: KeeperAudience> Runner<A, InKeeper> {
+    /// Stops here if asked to, until the process stays or another program goes on; returns the task otherwise.
+    pub(super) fn leave_if_asked(self) -> Option<Self> {
+        let process = Arc::clone(&self.process);
+        let mut state = process.state();
+        if !matches!(state.kind.leaving, Leaving::Asked) {
+            return Some(self);
+        }
+        state.kind.leaving = Leaving::Left(Box::new(self));
+        drop(state);
+        process.changed.notify_waiters();
+        None
+    }
+
+    fn record(&self, quiet: Duration) -> TaskRecord {
+        let end = match self.end {
+            Ending::Running => EndRecord::Running,
+            Ending::Exiting { owed } => EndRecord::Exiting { owed },
+            Ending::Exited { linger_until } => EndRecord::Exited {
+                linger_ms: linger_until.map(|until| ms(until.saturating_duration_since(Instant::now()))),
+            },
+            Ending::Closing { owed } => EndRecord::Closing { owed },
+            Ending::Closed => EndRecord::Closed,
+        };
+        TaskRecord {
+            exit: self.exit.record(),
+            jail: self.exit.jail().map(|jail| jail.as_raw_fd()),
+            pipes: self.pipes.record(),
+            ran_ms: ms(self.started.elapsed()),
+            quiet_ms: ms(quiet),
+            end,
+            killed: self.killed,
+            timed_out: self.timed_out,
+            graces: self.process.graces(self.exit.leader()),
+        }
+    }
+}
+
+impl<A: KeeperAudience> KeeperProcess<A> {
+    /// Asks the task to stop between two steps.
+    pub fn leave(&self) {
+        self.state().kind.leaving = Leaving::Asked;
+        self.wake.notify_one();
+    }
+
+    /// Waits until the task has stopped or ended.
+    pub async fn left(&self) {
+        let has_no_task =
+            |lifecycle: &Lifecycle| matches!(lifecycle, Lifecycle::Over { .. } | Lifecycle::Failed);
+        self.until(|state| matches!(state.kind.leaving, Leaving::Left(_)) || has_no_task(&state.lifecycle))
+            .await;
+    }
+
+    /// Returns what goes on with a task that was asked to leave, if it has stopped.
+    pub(crate) fn stay(&self) -> Option<impl Future<Output = ()> + Send + use<A>> {
+        match std::mem::replace(&mut self.state().kind.leaving, Leaving::No) {
+            Leaving::Left(runner) => Some(runner.run()),
+            Leaving::No | Leaving::Asked => None,
+        }
+    }
+
+    /// Describes a process that has left.
+    ///
+    /// # Errors
+    ///
+    /// If it has not, or its log cannot be left as it is.
+    pub(crate) fn record(&self, rules: Rules) -> io::Result<ProcessRecord> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let (pid, started_at_ms) = match &state.lifecycle {
+            Lifecycle::Running { pid, started_at_ms } | Lifecycle::Over { pid: Some(pid), started_at_ms } => {
+                (*pid, *started_at_ms)
+            }
+            Lifecycle::Over { pid: None, .. } | Lifecycle::Starting(_) | Lifecycle::Failed => {
+                return Err(io::Error::other(format!("process `{}` is not running", self.id)));
+            }
+        };
+        let task = match &state.kind.leaving {
+            Leaving::Left(runner) => Some(runner.record(state.last_output.elapsed())),
+            Leaving::No | Leaving::Asked => None,
+        };
+        Ok(ProcessRecord {
+            rules,
+            tag: self.tag,
+            log: state.kind.log.record()?,
+            pid,
+            started_at_ms,
+            input: state.kind.child.input.record(),
+            exit: state.exit.as_ref().map(|exit| exit.record(state.ended_at_ms.unwrap_or_default())),
+            ended_for: state.ended_for,
+            task,
+        })
+    }
+
+    /// Holds a process that has left as it is.
+    pub(crate) fn hold_still(&self) -> StateGuard<'_, A, InKeeper> {
+        self.state()
+    }
+
+    /// Goes on with a process that the program before this one has left, and returns its task if it has one.
+    ///
+    /// # Errors
+    ///
+    /// If its descriptors or its child are not there; then it is killed.
+    pub(crate) fn resume_left(
+        record: ProcessRecord,
+        placement: Placement<'_, A>,
+        log: DiskLogWriter,
+        audience: A,
+    ) -> io::Result<(Arc<Self>, Option<impl Future<Output = ()> + Send + use<A>>)> {
+        let ProcessRecord { rules, pid, started_at_ms, input, exit, ended_for, task, .. } = record;
+        let owner = placement.owner.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        let limits = limits_of(&rules, placement.host);
+        let input = Input::resume(&limits, placement.account, &input);
+        let process = Arc::new(Self::with_input(&rules, placement, log, input, audience));
+        resume_start(process.tag);
+        {
+            let mut state = process.state();
+            state.ended_for = ended_for;
+            state.ended_at_ms = exit.as_ref().map(|exit| exit.at_ms);
+            state.exit = exit.map(|ExitRecord { code, signal, cause, usage, .. }| Exit {
+                code,
+                signal,
+                cause,
+                usage,
+                sandbox_denied: false,
+            });
+            state.lifecycle = Lifecycle::Over { pid: Some(pid), started_at_ms };
+        }
+        let Some(task) = task else { return Ok((process, None)) };
+        let now = Instant::now();
+        let ago = |ms: u64| now.checked_sub(Duration::from_millis(ms)).unwrap_or(now);
+        let jail = task.jail.map(take_inherited_fd).transpose()?;
+        let exit = ChildExit::resume(process.tag, &task.exit, jail)?;
+        let leader: Leader = exit.leader().clone();
+        let pipes = Pipes::resume(&task.pipes)?;
+        {
+            let mut state = process.state();
+            state.last_output = ago(task.quiet_ms);
+            state.kind.child.leader = Some(leader.clone());
+            state.lifecycle = Lifecycle::Running { pid, started_at_ms };
+        }
+        let end = match task.end {
+            EndRecord::Running => Ending::Running,
+            EndRecord::Exiting { owed } => Ending::Exiting { owed },
+            EndRecord::Exited { linger_ms } => Ending::Exited {
+                linger_until: linger_ms.and_then(|ms| now.checked_add(Duration::from_millis(ms))),
+            },
+            EndRecord::Closing { owed } => Ending::Closing { owed },
+            EndRecord::Closed => Ending::Closed,
+        };
+        if task.killed {
+            terminate::force(&process, &leader, None);
+        }
+        process.resume_graces(&task.graces, &leader);
+        let runner = Runner {
+            process: Arc::clone(&process),
+            owner,
+            exit,
+            limits: KnownToServer,
+            pipes,
+            started: ago(task.ran_ms),
+            end,
+            gather_until: None,
+            turn_over: false,
+            killed: task.killed,
+            timed_out: task.timed_out,
+        };
+        Ok((process, Some(runner.run())))
+    }
+}
+
+impl<A: KeeperAudience> ProcessState<A> {
+    /// Returns the descriptors of a process that has left.
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match &self.kind.leaving {
+            Leaving::Left(runner) => {
+                let mut descriptors = runner.pipes.descriptors();
+                descriptors.extend(runner.exit.jail());
+                descriptors
+            }
+            Leaving::No | Leaving::Asked => Vec::new(),
+        }
+    }
+
+    /// Returns the child of a process, until it is reaped.
+    pub(crate) fn child(&self) -> Option<Pid> {
+        match &self.lifecycle {
+            Lifecycle::Running { pid, .. } => Some(*pid),
+            Lifecycle::Starting(_) | Lifecycle::Over { .. } | Lifecycle::Failed => None,
+        }
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,59 @@
+//! The exit of a confined process in the keeper, which is announced once its output was searched for a denial.
+
+use std::sync::Arc;
+
+use super::{ProcessState, RemoteProcess, RemoteState, ServerAudience, judge_stored};
+use crate::{
+    process::{Backoff, LogState as _},
+    state::keeper_link::message::Progress,
+};
+
+impl<A: ServerAudience> RemoteProcess<A> {
+    /// Records how far the process has come; an exit perhaps later, because files are not read here: this is called by
+    /// the one task that receives the messages of the keeper.
+    pub(super) fn on_progress(
+        self: &Arc<Self>,
+        state: &mut ProcessState<A, RemoteState<A::Caller>>,
+        progress: Progress,
+    ) {
+        if let Some(judged) = &mut state.kind.forwarded.judged {
+            // It says everything that the earlier one says, except for output, which is in the files.
+            **judged = Progress { fresh: Vec::new(), ..progress };
+            return;
+        }
+        let confined = state.kind.forwarded.confined;
+        if progress.exited.is_none() || state.kind.log.exited().is_some() {
+            return self.apply(state, progress);
+        }
+        let mut log = state.kind.log.stored_at(&progress);
+        if let Some(exit) = progress.exit.clone()
+            && state.exit.is_none()
+        {
+            self.apply_exit(state, exit);
+        }
+        if state.judge_kept(confined) {
+            return self.apply(state, progress);
+        }
+        state.kind.forwarded.judged = Some(Box::new(progress));
+        let process = Arc::clone(self);
+        self.host.spawn(async move {
+            let mut backoff = Backoff::default();
+            let is_denied = loop {
+                let judging = process.log_threads().run(move || {
+                    let judged = judge_stored(&mut log, confined);
+                    (judged, log)
+                });
+                match judging.await {
+                    Ok((Ok(is_denied), _)) => break is_denied,
+                    Ok((Err(_), again)) if backoff.brief().await => log = again,
+                    _ => break false,
+                }
+            };
+            let mut state = process.state();
+            state.set_denied(is_denied);
+            if let Some(progress) = state.kind.forwarded.judged.take() {
+                process.apply(&mut state, *progress);
+            }
+        });
+    }
+}

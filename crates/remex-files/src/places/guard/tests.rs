@@ -1,0 +1,360 @@
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt as _, fs::symlink},
+};
+
+use remex_proto::sandbox::{Access, Entry, EntryPath};
+use remex_sandbox::testing::context;
+use tempfile::TempDir;
+
+use super::*;
+
+/// A directory `in` that may be read and written, and a directory `out` beside it.
+pub(crate) struct Site {
+    place: TempDir,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir_all(place.path().join("in/d")).unwrap();
+        fs::create_dir_all(place.path().join("out/d")).unwrap();
+        fs::write(place.path().join("in/f"), "inside").unwrap();
+        fs::write(place.path().join("out/f"), "outside").unwrap();
+        Site { place }
+    }
+
+    pub(crate) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.place.path().canonicalize().unwrap().join(path)
+    }
+
+    pub(crate) fn guard(&self) -> PathGuard {
+        self.guard_for(&["files:read=in", "files:write=in"])
+    }
+
+    /// Returns the guard for scopes with paths in this site.
+    fn guard_for(&self, scopes: &[&str]) -> PathGuard {
+        let word = |word: &&str| match word.split_once('=') {
+            Some((scope, path)) => format!("{scope}={}", self.path(path).display()),
+            None => (*word).to_owned(),
+        };
+        let words: Vec<String> = scopes.iter().map(word).collect();
+        PathGuard::new(&Arc::new(words.join(" ").parse().unwrap()))
+    }
+
+    /// Returns a sandbox with these entries, whose paths are in this site.
+    pub(crate) fn sandbox(&self, entries: &[(Access, &str)]) -> Sandbox {
+        let entry = |(access, path): &(Access, &str)| Entry {
+            path: EntryPath::Path { path: self.path(path).into() },
+            access: *access,
+            missing_path_behavior: None,
+        };
+        Sandbox::Confined(Box::new(context(entries.iter().map(entry).collect(), None)))
+    }
+
+    fn link(&self, target: impl AsRef<Path>, path: &str) {
+        symlink(target, self.path(path)).unwrap();
+    }
+
+    /// Returns where a path leads, relative to the site, or the kind of the error.
+    fn target(
+        &self,
+        guard: &PathGuard,
+        path: impl AsRef<Path>,
+        access: FileAccess,
+    ) -> Result<String, ErrorKind> {
+        let path = self.path(path);
+        let located = guard.target(&path, Links::Follow, access).map_err(|error| error.kind)?;
+        let real = located.real().expect("the guard has limits");
+        assert_eq!(
+            located.name(),
+            real.file_name().map_or(Path::new("."), Path::new),
+            "the name is the last"
+        );
+        Ok(real.strip_prefix(self.path("")).map_or(real, |real| real).to_string_lossy().into_owned())
+    }
+
+    fn read(&self, path: impl AsRef<Path>) -> Result<String, ErrorKind> {
+        self.target(&self.guard(), path, FileAccess::Read)
+    }
+}
+
+const DENIED: ErrorKind = ErrorKind::PermissionDenied;
+
+#[test]
+fn without_path_limits_the_path_itself_is_used() {
+    let guard = PathGuard::new(&Arc::new(Scopes::all()));
+    let located = guard.target(Path::new("/a/../b"), Links::Follow, FileAccess::Write).unwrap();
+    assert_eq!((located.name(), located.open_flags()), (Path::new("/a/../b"), OFlags::empty()));
+    assert!(located.parent().is_none() && guard.check_unlimited("m").is_ok());
+}
+
+#[test]
+fn what_is_inside_is_found_whether_it_exists_or_not() {
+    let site = Site::new();
+    for (path, real) in [
+        ("in", "in"),
+        ("in/", "in"),
+        ("in/f", "in/f"),
+        ("in/./d//", "in/d"),
+        ("in/new", "in/new"),
+        ("in/d/../f", "in/f"),
+        ("in/d/..", "in"),
+        ("in/../in/f", "in/f"),
+    ] {
+        assert_eq!(site.read(path).as_deref(), Ok(real), "{path}");
+    }
+    assert_eq!(site.read("in/new/below"), Err(ErrorKind::NotFound));
+    assert_eq!(site.read("in/f/below"), Err(ErrorKind::NotADirectory));
+    let odd = Path::new("in").join(OsStr::from_bytes(b"\xff\xfe"));
+    fs::write(site.path(&odd), "").unwrap();
+    let (guard, path) = (site.guard(), site.path(&odd));
+    assert_eq!(guard.canonicalize(&path).unwrap(), path, "any bytes are a name");
+}
+
+#[test]
+fn what_is_outside_is_refused_with_the_same_error_whether_it_exists_or_not() {
+    let site = Site::new();
+    for path in [
+        "",
+        "out",
+        "out/f",
+        "out/missing",
+        "out/missing/x",
+        "missing",
+        "missing/../in/f",
+        "in/../out/f",
+        "in/../missing",
+        "in/d/../../out/f",
+        "inn",
+        "in/..",
+        "../..",
+    ] {
+        for access in [FileAccess::Read, FileAccess::Write] {
+            assert_eq!(site.target(&site.guard(), path, access), Err(DENIED), "{path} {access:?}");
+        }
+    }
+    let (guard, path) = (site.guard(), site.path("out/f"));
+    let error = guard.target(&path, Links::Follow, FileAccess::Read).unwrap_err();
+    assert!(
+        error.message.contains(&format!("it needs the scope `files:read={}`", path.display())),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn links_are_followed_inside_and_never_lead_out() {
+    let site = Site::new();
+    site.link("f", "in/near");
+    site.link("near", "in/nearer");
+    site.link(site.path("in/d"), "in/absolute");
+    site.link("../in/d", "in/around");
+    site.link("new", "in/dangling");
+    site.link("../out/f", "in/relative-out");
+    site.link(site.path("out"), "in/absolute-out");
+    site.link("../out/missing", "in/dangling-out");
+    site.link("/", "in/root");
+    site.link("loop", "in/loop");
+    for (path, real) in [
+        ("in/near", "in/f"),
+        ("in/nearer", "in/f"),
+        ("in/absolute/x", "in/d/x"),
+        ("in/around/../f", "in/f"),
+        ("in/dangling", "in/new"),
+    ] {
+        assert_eq!(site.read(path).as_deref(), Ok(real), "{path}");
+    }
+    for path in [
+        "in/relative-out",
+        "in/absolute-out",
+        "in/absolute-out/f",
+        "in/dangling-out",
+        "in/root",
+        "in/root/etc",
+    ] {
+        assert_eq!(site.read(path), Err(DENIED), "{path}");
+    }
+    assert_eq!(site.read("in/loop"), Err(ErrorKind::SymbolicLink));
+    let (guard, path) = (site.guard(), site.path("in/relative-out"));
+    let entry = guard.entry(&path, Links::Follow, FileAccess::Read).unwrap();
+    assert_eq!(entry.kind(), Ok(FileType::Symlink), "the link itself is inside");
+    let refused = guard.target(&site.path("in/absolute/x"), Links::Refuse, FileAccess::Read).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::NotADirectory);
+}
+
+#[test]
+fn too_many_links_are_a_loop() {
+    let site = Site::new();
+    site.link("f", "in/0");
+    for number in 1..=40 {
+        site.link((number - 1).to_string(), &format!("in/{number}"));
+    }
+    assert_eq!(site.read("in/39").as_deref(), Ok("in/f"));
+    assert_eq!(site.read("in/40"), Err(ErrorKind::SymbolicLink));
+}
+
+#[test]
+fn the_links_of_the_kernel_are_text() {
+    let guard = PathGuard::new(&Arc::new("files:read=/proc files:read=/dev".parse().unwrap()));
+    let site = Site::new();
+    let held = fs::File::open(site.path("out/f")).unwrap();
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held));
+    for path in ["/proc/self/root", "/proc/self/root/etc/passwd", "/proc/self/cwd", "/proc/self/exe", &link] {
+        let error = guard.target(Path::new(path), Links::Follow, FileAccess::Read).unwrap_err();
+        assert_eq!(error.kind, DENIED, "{path}");
+    }
+    let descriptor = link.replace("/proc/self/fd", "/dev/fd");
+    let error = guard.target(Path::new(&descriptor), Links::Follow, FileAccess::Read).unwrap_err();
+    assert_eq!(error.kind, DENIED, "{descriptor}");
+    let status = guard.canonicalize(Path::new("/proc/self/status")).unwrap();
+    assert_eq!(status, Path::new(&format!("/proc/{}/status", std::process::id())));
+}
+
+#[test]
+fn deep_paths_go_up_beyond_the_directories_that_are_held() {
+    let site = Site::new();
+    let deep: PathBuf = std::iter::repeat_n("x", 100).collect();
+    fs::create_dir_all(site.path("in").join(&deep)).unwrap();
+    let up: PathBuf = std::iter::repeat_n("..", 100).collect();
+    assert_eq!(site.read(Path::new("in").join(&deep).join(&up).join("f")).as_deref(), Ok("in/f"));
+    assert_eq!(site.read(Path::new("in").join(&deep).join(&up).join("../out/f")), Err(DENIED));
+}
+
+#[test]
+fn a_prefix_may_lead_through_links_and_may_be_missing() {
+    let site = Site::new();
+    site.link("in", "link");
+    site.link("link", "second");
+    let guard = site.guard_for(&["files:read=second/d", "files:write=second/missing/deep"]);
+    let target = |path: &str, access| site.target(&guard, path, access);
+    for path in ["second/d/x", "link/d/x", "in/d/x"] {
+        assert_eq!(target(path, FileAccess::Read).as_deref(), Ok("in/d/x"), "{path}");
+        assert_eq!(target(path, FileAccess::Write), Err(DENIED), "{path}");
+    }
+    assert_eq!(target("second/f", FileAccess::Read), Err(DENIED));
+    assert_eq!(target("in/missing/deep/x", FileAccess::Write), Err(ErrorKind::NotFound));
+    fs::create_dir_all(site.path("in/missing/deep")).unwrap();
+    assert_eq!(target("second/missing/deep/x", FileAccess::Write).as_deref(), Ok("in/missing/deep/x"));
+    assert_eq!(target("in/missing/other", FileAccess::Write), Err(DENIED));
+}
+
+#[test]
+fn a_credential_cannot_choose_its_own_prefix() {
+    let site = Site::new();
+    for scopes in [
+        &["files:read=in/d", "files:write=in"][..],
+        &["files:write=in/d", "files:write=in", "files:read=in"],
+        &["files:read=in/d", "files:write"],
+    ] {
+        let before = site.guard_for(scopes);
+        fs::remove_dir(site.path("in/d")).unwrap();
+        site.link("../out", "in/d");
+        for guard in [before, site.guard_for(scopes)] {
+            assert_eq!(site.target(&guard, "in/d/f", FileAccess::Read), Err(DENIED), "{scopes:?}");
+            assert_eq!(site.target(&guard, "out/f", FileAccess::Read), Err(DENIED), "{scopes:?}");
+        }
+        fs::remove_file(site.path("in/d")).unwrap();
+        fs::create_dir(site.path("in/d")).unwrap();
+    }
+    let (guard, path) = (site.guard(), site.path("in"));
+    assert_eq!(
+        guard.change(&path, Links::Follow, Action::Remove).unwrap_err().kind,
+        DENIED,
+        "the prefix itself stays"
+    );
+    assert!(guard.target(&path, Links::Follow, FileAccess::Write).is_ok());
+    let dots = site.path("in/d/..");
+    assert_eq!(guard.change(&dots, Links::Follow, Action::Remove).unwrap_err().kind, ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_scope_for_one_access_says_nothing_about_the_other() {
+    let site = Site::new();
+    let write_only = site.guard_for(&["files:write=in"]);
+    assert_eq!(site.target(&write_only, "in/f", FileAccess::Read), Err(DENIED));
+    assert_eq!(site.target(&write_only, "out/f", FileAccess::Read), Err(DENIED));
+    assert_eq!(site.target(&write_only, "in/f", FileAccess::Write).as_deref(), Ok("in/f"));
+    let read_only = site.guard_for(&["files:read=in"]);
+    assert_eq!(site.target(&read_only, "in/f", FileAccess::Write), Err(DENIED));
+    let free_writer = site.guard_for(&["files:read=in", "files:write"]);
+    assert_eq!(site.target(&free_writer, "out/f", FileAccess::Write).as_deref(), Ok("out/f"));
+    assert_eq!(site.target(&free_writer, "out/f", FileAccess::Read), Err(DENIED));
+}
+
+#[test]
+fn what_may_not_be_read_is_not_moved_to_where_it_could_be() {
+    let site = Site::new();
+    let guard = site.guard_for(&["files:read=in", "files:write=in", "files:write=out"]);
+    let (secret, readable) = (site.path("out/f"), site.path("in/f"));
+    let (inside, hidden) = (site.path("in/new"), site.path("out/new"));
+    let check = |source: &Path, destination: &Path| {
+        let source = guard.change(source, Links::Follow, Action::Remove).unwrap();
+        guard
+            .check_move(&source, &guard.change(destination, Links::Follow, Action::Remove).unwrap())
+            .map_err(|error| error.kind)
+    };
+    assert_eq!(check(&secret, &inside), Err(DENIED));
+    assert_eq!(check(&secret, &hidden), Ok(()));
+    assert_eq!(check(&readable, &hidden), Ok(()));
+    assert_eq!(check(&readable, &inside), Ok(()));
+}
+
+#[test]
+fn a_profile_is_another_judge_of_the_same_walk() {
+    let site = Site::new();
+    fs::create_dir_all(site.path("in/closed/deep/open")).unwrap();
+    fs::write(site.path("in/closed/deep/open/f"), "").unwrap();
+    fs::create_dir(site.path("in/fixed")).unwrap();
+    site.link("../out/f", "in/away");
+    site.link("closed/deep/open", "in/short");
+    let sandbox = site.sandbox(&[
+        (Access::Write, "in"),
+        (Access::Deny, "in/closed"),
+        (Access::Read, "in/closed/deep/open"),
+        (Access::Read, "in/fixed"),
+    ]);
+    let confinement =
+        Confinement::new(remex_access::confinement::SandboxFloor::default(), Default::default());
+    let guard = PathGuard::default().confined(&confinement, &sandbox).unwrap();
+    let found = |path: &str, access| site.target(&guard, path, access);
+    for (path, real) in [
+        ("in/f", "in/f"),
+        ("in/new", "in/new"),
+        ("in/closed/deep/open/f", "in/closed/deep/open/f"),
+        ("in/short/f", "in/closed/deep/open/f"),
+        ("in/short/../open/f", "in/closed/deep/open/f"),
+        ("in/fixed/x", "in/fixed/x"),
+    ] {
+        assert_eq!(found(path, FileAccess::Read).as_deref(), Ok(real), "{path}");
+    }
+    for path in
+        ["", "out/f", "in/away", "in/closed", "in/closed/deep", "in/closed/x", "in/closed/deep/x", "in/.."]
+    {
+        assert_eq!(found(path, FileAccess::Read), Err(DENIED), "{path}");
+        assert_eq!(found(path, FileAccess::Write), Err(DENIED), "{path}");
+    }
+    assert_eq!(found("in/f", FileAccess::Write).as_deref(), Ok("in/f"));
+    assert_eq!(found("in/fixed/x", FileAccess::Write), Err(DENIED));
+    assert_eq!(found("in/short/f", FileAccess::Write), Err(DENIED));
+    for (path, action, is_allowed) in [
+        ("in/f", Action::Remove, true),
+        ("in/new", Action::Create, true),
+        ("in", Action::Remove, false),
+        ("in/fixed", Action::Remove, false),
+        ("in/closed", Action::Remove, false),
+        ("in/short", Action::Remove, true),
+    ] {
+        let path = site.path(path);
+        let changed = guard.change(&path, Links::Follow, action).map(drop).map_err(|error| error.kind);
+        assert_eq!(changed, if is_allowed { Ok(()) } else { Err(DENIED) }, "{}", path.display());
+    }
+    // Together with a credential, the narrowest holds.
+    let both = site
+        .guard_for(&["files:read=in/d", "files:write=in/closed"])
+        .confined(&confinement, &sandbox)
+        .unwrap();
+    assert_eq!(site.target(&both, "in/d/x", FileAccess::Read).as_deref(), Ok("in/d/x"));
+    assert_eq!(site.target(&both, "in/f", FileAccess::Read), Err(DENIED));
+    assert_eq!(site.target(&both, "in/closed/x", FileAccess::Write), Err(DENIED));
+}

@@ -1,0 +1,3 @@
+//! Tests of requests as a whole.
+
+mod race;
