@@ -14,7 +14,8 @@ OUTPUT = PACKAGE / "sync.py"
 
 #: The classes that get a synchronous face, by module, in the order of the file.
 CLASSES = {
-    "_streams": ["PolledEvents", "Events", "Chunks", "Lines", "Reader"],
+    "_streams": ["PolledEvents", "Events", "Chunks", "Reader"],
+    "_lines": ["Lines"],
     "_stdin": ["Stdin"],
     "_process": ["ProcessRef", "Process"],
     "_transfer": ["RemoteReader", "RemoteWriter"],

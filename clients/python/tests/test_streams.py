@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from remex_client import Chunk, Closed, Event, Gap, GapError
-from remex_client._streams import Lines, Reader
+from remex_client._lines import Lines
+from remex_client._streams import Reader
 
 
 class Pieces:
