@@ -110,6 +110,39 @@ async def test_loops_over_the_same_lines_share_them() -> None:
     assert [line.text async for line in loops[0]] == []
 
 
+async def test_loops_that_wait_at_once_lose_no_line() -> None:
+    class Arriving:
+        """Events that come when the test says so."""
+
+        def __init__(self) -> None:
+            self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+
+        async def next(self) -> Event | None:
+            return await self.events.get()
+
+    arriving: Any = Arriving()
+    lines = Lines(arriving, None, 65536)
+    found: list[str] = []
+
+    async def take(count: int) -> None:
+        async for line in lines:
+            found.append(line.text)
+            await asyncio.sleep(0)
+            if (count := count - 1) == 0:
+                return
+
+    loops = [asyncio.ensure_future(take(count)) for count in (1, 9)]
+    cancelled = asyncio.ensure_future(lines.__anext__())
+    await asyncio.sleep(0)
+    for n, text in enumerate((b"a\nb\nc\n", b"d\ne\n", b"f\ng\nh")):
+        arriving.events.put_nowait(Chunk(n, "stdout", text))
+    assert cancelled.cancel()
+    for last in (Closed(4), None):
+        arriving.events.put_nowait(last)
+    await asyncio.gather(*loops)
+    assert found == list("abcdefgh")
+
+
 async def test_lines_are_equal_if_all_of_them_is() -> None:
     events: list[Event] = [Chunk(1, "stdout", b"a\nb\na"), Closed(2)]
     ones = [line async for line in lines_of(events)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from itertools import chain
+from operator import methodcaller
 from typing import NamedTuple
 
 from ._errors import GapError
@@ -12,6 +14,8 @@ from ._streams import Events, PolledEvents
 
 #: Longer lines come in pieces.
 MAX_LINE_BYTES = 64 << 10
+
+_SPLIT = methodcaller("split", "\n")
 
 
 class Origin(NamedTuple):
@@ -69,39 +73,50 @@ class Lines:
         # Room for one character: pieces end between characters.
         self._max_bytes = max(4, max_bytes)
         self._partial: dict[Stream, bytes] = {}
-        #: The lines of the last event that are still to come, made on demand; shared by all loops over this object.
+        #: The texts of the lines that come next, and where they come from; shared by all loops over this object.
+        self._current: Batch = (iter(()), Origin("unknown", 0))
+        #: Those lines, unless there are none yet, and all after them.
         self._batches: deque[Batch] = deque()
         #: The gap that follows them.
         self._gap: GapError | None = None
 
     async def __aiter__(self) -> AsyncIterator[Line]:
-        # A generator is several times faster than calls of `__anext__`, and takes a fifth longer if it calls a function
-        # to make a line.
+        # A generator is faster than calls of `__anext__`; a function that makes the line would take a fifth longer.
         while True:
-            while self._batches:
-                texts, origin = self._batches[0]
-                for text in texts:
-                    line = Line()
-                    line.text = text
-                    line._origin = origin
-                    yield line
-                self._drop(texts)
-            if not await self._more():
+            texts, origin = self._current
+            for text in texts:
+                line = Line()
+                line.text = text
+                line._origin = origin
+                yield line
+            if not await self._advance(texts):
                 return
 
     async def __anext__(self) -> Line:
         while True:
-            while self._batches:
-                texts, origin = self._batches[0]
-                for text in texts:
-                    return _line(text, origin)
-                self._drop(texts)
-            if not await self._more():
+            texts, origin = self._current
+            for text in texts:
+                return line_of(text, origin)
+            if not await self._advance(texts):
                 raise StopAsyncIteration
 
     def close(self) -> None:
         """Lifts the backpressure of this consumer."""
         self._events.close()
+
+    async def _advance(self, used: Iterator[str]) -> bool:
+        """Goes on to the lines after those that are used up, unless another loop has; returns whether there are any."""
+        while not self._advance_arrived(used):
+            if not await self._more():
+                return False
+        return True
+
+    def _advance_arrived(self, used: Iterator[str]) -> bool:
+        if self._batches and self._batches[0][0] is used:
+            self._batches.popleft()
+        if self._batches:
+            self._current = self._batches[0]
+        return self._current[0] is not used
 
     async def _more(self) -> bool:
         """Raises the gap after the lines so far, or takes the next event; returns whether there was one."""
@@ -113,25 +128,13 @@ class Lines:
             self._take_event(event)
         return event is not None
 
-    def _take_arrived(self) -> list[Line]:
-        """Returns the lines that have arrived."""
-        lines: list[Line] = []
-        while True:
-            while self._batches:
-                texts, origin = self._batches.popleft()
-                for text in texts:
-                    line = Line()
-                    line.text = text
-                    line._origin = origin
-                    lines.append(line)
-            if self._gap is not None or (event := self._events._take_one()) is None:
-                return lines
+    def _take_arrived(self) -> bool:
+        """Takes the events that have arrived, up to a gap; returns whether there were any."""
+        has_taken = False
+        while self._gap is None and (event := self._events._take_one()) is not None:
             self._take_event(event)
-
-    def _drop(self, texts: Iterator[str]) -> None:
-        """Removes a batch that is used up, unless another loop has done it."""
-        if self._batches and self._batches[0][0] is texts:
-            self._batches.popleft()
+            has_taken = True
+        return has_taken
 
     def _push(self, texts: list[str], origin: Origin) -> None:
         if texts:
@@ -148,21 +151,21 @@ class Lines:
             self._finish(event.seq)
 
     def _take_chunk(self, chunk: Chunk) -> None:
-        partial, stream = self._partial.pop(chunk.stream, b""), chunk.stream
-        first, end = chunk.data.find(b"\n"), chunk.data.rfind(b"\n") + 1
-        if not end or len(partial) + first > self._max_bytes or len(chunk.data) > self._max_bytes:
-            self._take_any_length(chunk, partial + chunk.data)
+        data, stream = chunk.data, chunk.stream
+        partial = self._partial.pop(stream, b"")
+        first, last = data.find(b"\n"), data.rfind(b"\n")
+        if first < 0 or len(partial) + first > self._max_bytes or len(data) > self._max_bytes:
+            self._take_any_length(chunk, partial + data)
             return
-        # All but the first, which has begun before, are decoded at once: no line can be too long, and a line feed is
-        # never part of a character.
-        text = str(memoryview(chunk.data)[first + 1 : end], "utf-8", "replace")
+        # All are decoded at once: no line can be too long, and a line feed is never part of a character.
+        text = b"".join((partial, memoryview(data)[:last])).decode("utf-8", "replace")
         if "\r" in text:
-            text = text.replace("\r\n", "\n")
-        texts = text.split("\n")
-        texts.pop()
-        texts.insert(0, _text((partial + chunk.data[:first]).removesuffix(b"\r")))
-        self._partial[stream] = chunk.data[end:]
-        self._push(texts, Origin(stream, chunk.seq))
+            text = (text + "\n").replace("\r\n", "\n")[:-1]
+        self._partial[stream] = data[last + 1 :]
+        # Split when the first is taken, so that few of the texts of many events are in memory. Nothing of it runs as
+        # Python code, so an interrupt cannot lose any.
+        texts = chain.from_iterable(map(_SPLIT, (text,)))
+        self._batches.append((texts, Origin(stream, chunk.seq)))
 
     def _take_any_length(self, chunk: Chunk, data: bytes) -> None:
         *whole, rest = data.split(b"\n")
@@ -200,7 +203,8 @@ class Lines:
         self._partial.clear()
 
 
-def _line(text: str, origin: Origin) -> Line:
+def line_of(text: str, origin: Origin) -> Line:
+    """Makes a line."""
     line = Line()
     line.text = text
     line._origin = origin

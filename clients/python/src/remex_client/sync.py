@@ -25,7 +25,8 @@ from ._exit import Exit
 from ._file_search import SearchReport, SearchResult
 from ._files import Changes, DirEntry, Metadata, Walk
 from ._http import Headers, Response
-from ._lines import Line, MAX_LINE_BYTES
+from ._line_face import LineFace
+from ._lines import MAX_LINE_BYTES
 from ._match import Match
 from ._observe import SessionInfo
 from ._options import ConnectionState, SessionChoice, UNSET, Unset
@@ -133,14 +134,8 @@ class Reader(Face[_streams.Reader]):
         return self._next(self._inner)
 
 
-class Lines(Face[_lines.Lines]):
+class Lines(LineFace):
     """The lines of a process. At a gap it raises `GapError`, and can be continued."""
-
-    def __iter__(self) -> Iterator[Line]:
-        return self._each(self._inner)
-
-    def __next__(self) -> Line:
-        return self._next(self._inner)
 
     def close(self) -> None:
         """Lifts the backpressure of this consumer."""

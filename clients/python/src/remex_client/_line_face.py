@@ -1,0 +1,44 @@
+"""Lines without await. Start at `LineFace`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ._lines import Line, Lines
+from ._portal import Face, take_arrived
+
+
+class LineFace(Face[Lines]):
+    """Takes whole events from the thread of the event loop, and makes their lines in that of the caller.
+
+    Objects that wait for another thread by the thousand would be a burden for the garbage collector.
+    """
+
+    def __iter__(self) -> Iterator[Line]:
+        while True:
+            texts, origin = self._inner._current
+            line = Line()
+            line._origin = origin
+            # Nothing can interrupt this between a text and its line.
+            for line.text in texts:
+                yield line
+                line = Line()
+                line._origin = origin
+            if not self._advance(texts):
+                return
+
+    def __next__(self) -> Line:
+        for line in self:
+            return line
+        raise StopIteration
+
+    def _advance(self, used: Iterator[str]) -> bool:
+        # Another thread is needed only once nothing is left of what has arrived.
+        return self._inner._advance_arrived(used) or self._run(_advance(self._inner, used))
+
+
+async def _advance(lines: Lines, used: Iterator[str]) -> bool:
+    if not await lines._advance(used):
+        return False
+    await take_arrived(lines._take_arrived)
+    return True
