@@ -30,6 +30,9 @@ CLASSES = {
 #: Classes whose loops are written by hand, and the class that has them instead of `Face`.
 LOOPS = {"Lines": "LineFace"}
 
+#: The methods that are such loops.
+LOOP_METHODS = ("__anext__", "batches")
+
 WRAPPED = {name for names in CLASSES.values() for name in names}
 
 #: Attributes that the classes set in their constructors.
@@ -157,7 +160,7 @@ class Source:
 
     def method(self, owner: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
         """Returns the face of a method, or nothing if it is private or written by hand."""
-        if owner in LOOPS and node.name == "__anext__":
+        if owner in LOOPS and node.name in LOOP_METHODS:
             return ""
         if node.name == "__anext__":
             result = self.note(node.returns)

@@ -33,9 +33,9 @@ class Source:
         return self.events.pop(0) if self.events else None
 
 
-def lines_of(source: Source) -> sync.Lines:
+def lines_of(source: Source, max_bytes: int = 65536) -> sync.Lines:
     events: Any = source
-    return sync.Lines(Portal.shared(), Lines(events, None, 65536))
+    return sync.Lines(Portal.shared(), Lines(events, None, max_bytes))
 
 
 EVENTS = (
@@ -65,9 +65,18 @@ def test_lines_continue_after_a_gap_and_after_a_break() -> None:
 
 def test_loops_over_the_same_lines_share_them() -> None:
     lines = lines_of(Source(EVENTS[:2]))
-    first, second = iter(lines), iter(lines)
+    first, second, batches = iter(lines), iter(lines), lines.batches()
     assert [next(first).text, next(second).text] == ["a", "b"]
-    assert [[line.text for line in loop] for loop in (first, second)] == [["cd"], []]
+    batch = next(batches)
+    assert (batch.texts, batch.stream, batch.seq, batch.is_continued) == (["cd"], "stdout", 2, False)
+    assert [list(first), list(second), list(batches)] == [[], [], []]
+
+
+def test_long_lines_come_in_pieces() -> None:
+    lines = lines_of(Source([Chunk(1, "stdout", "ab\ncdéfg\nh".encode()), Closed(2)]), 4)
+    assert [(batch.texts, batch.is_continued) for batch in lines.batches()] == [
+        *((["ab"], False), (["cdé"], True), (["fg"], False), (["h"], False))
+    ]
 
 
 def test_an_interrupt_loses_no_line() -> None:

@@ -41,7 +41,7 @@ from ._file_search import FoundFile, FoundLine, SearchResult
 from ._files import Change, Changes, DirEntry, Files, Metadata, Walk, Watch, content_hash
 from ._host import Command, Connecting, Host, connect
 from ._http import Http, Response, StreamingResponse
-from ._lines import Line, Lines
+from ._lines import Line, LineBatch, Lines
 from ._match import Match
 from ._observe import ObservedEvents, SessionInfo
 from ._options import ConnectionState, Resume
@@ -85,6 +85,7 @@ __all__ = [
     "Host",
     "Http",
     "Line",
+    "LineBatch",
     "Lines",
     "LocalError",
     "Match",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ._lines import Line, Lines
+from ._lines import Line, LineBatch, Lines
 from ._portal import Face, take_arrived
 
 
@@ -31,6 +31,22 @@ class LineFace(Face[Lines]):
         for line in self:
             return line
         raise StopIteration
+
+    def batches(self) -> Iterator[LineBatch]:
+        """Returns the lines without an object for each, which takes about half the time.
+
+        All loops over this object share its lines, whichever way they take them.
+
+            for batch in process.lines().batches():
+                for text in batch.texts:
+                    ...
+        """
+        while True:
+            texts, origin = self._inner._current
+            if rest := list(texts):
+                yield LineBatch(rest, *origin)
+            if not self._advance(texts):
+                return
 
     def _advance(self, used: Iterator[str]) -> bool:
         # Another thread is needed only once nothing is left of what has arrived.

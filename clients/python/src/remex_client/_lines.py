@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from operator import methodcaller
 from typing import NamedTuple
@@ -64,6 +65,20 @@ class Line:
 Batch = tuple[Iterator[str], Origin]
 
 
+@dataclass(frozen=True, slots=True)
+class LineBatch:
+    """Lines that arrived at once and have everything but their text in common."""
+
+    #: Each without its end; invalid UTF-8 is replaced.
+    texts: list[str]
+    #: Where they were printed.
+    stream: Stream
+    #: The event that completed them.
+    seq: int
+    #: Whether each of them was too long, and the next piece on the same stream continues it.
+    is_continued: bool
+
+
 class Lines:
     """The lines of a process. At a gap it raises `GapError`, and can be continued."""
 
@@ -99,6 +114,22 @@ class Lines:
                 return line_of(text, origin)
             if not await self._advance(texts):
                 raise StopAsyncIteration
+
+    async def batches(self) -> AsyncIterator[LineBatch]:
+        """Returns the lines without an object for each, which takes about half the time.
+
+        All loops over this object share its lines, whichever way they take them.
+
+            async for batch in process.lines().batches():
+                for text in batch.texts:
+                    ...
+        """
+        while True:
+            texts, origin = self._current
+            if rest := list(texts):
+                yield LineBatch(rest, *origin)
+            if not await self._advance(texts):
+                return
 
     def close(self) -> None:
         """Lifts the backpressure of this consumer."""
