@@ -14,7 +14,8 @@ OUTPUT = PACKAGE / "sync.py"
 
 #: The classes that get a synchronous face, by module, in the order of the file.
 CLASSES = {
-    "_streams": ["PolledEvents", "Events", "Chunks", "Lines", "Reader"],
+    "_streams": ["PolledEvents", "Events", "Chunks", "Reader"],
+    "_lines": ["Lines"],
     "_stdin": ["Stdin"],
     "_process": ["ProcessRef", "Process"],
     "_transfer": ["RemoteReader", "RemoteWriter"],
@@ -25,6 +26,13 @@ CLASSES = {
     "_host": ["Host"],
     "agent": ["Agent"],
 }
+
+#: Classes whose loops are written by hand, and the class that has them instead of `Face`.
+LOOPS = {"Lines": "LineFace"}
+
+#: The methods that are such loops.
+LOOP_METHODS = ("__anext__", "batches")
+
 WRAPPED = {name for names in CLASSES.values() for name in names}
 
 #: Attributes that the classes set in their constructors.
@@ -120,6 +128,7 @@ class Source:
         body += CONNECT.format(signature=self.signature(self.connect.args), arguments=passed)
         lines = {self.imports[name] for name in self.used - WRAPPED if name in self.imports}
         lines |= {f"from . import {module}" for module in CLASSES}
+        lines |= {f"from ._line_face import {face}" for face in LOOPS.values()}
         lines |= {"from types import TracebackType", "from ._portal import Face", "from ._portal import Portal"}
         lines = {line.replace("AsyncIterator", "Iterator") for line in lines}
         # What only a type checker needs may not be installed.
@@ -135,7 +144,7 @@ class Source:
         """Returns the synchronous face of a class."""
         module, node = self.classes[name]
         bases = [base.id for base in node.bases if isinstance(base, ast.Name) and base.id in WRAPPED]
-        parent = bases[0] if bases else f"Face[{module}.{name}]"
+        parent = bases[0] if bases else LOOPS.get(name, f"Face[{module}.{name}]")
         about = (ast.get_docstring(node) or "").replace("async with await ", "with ").replace("async with ", "with ")
         about = about.replace("async for ", "for ").replace("await ", "")
         lines = [f"\n\nclass {name}({parent}):", docstring(about, 4)]
@@ -150,7 +159,9 @@ class Source:
         return "\n".join(line for line in lines if line)
 
     def method(self, owner: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-        """Returns the face of a method, or nothing if it is private."""
+        """Returns the face of a method, or nothing if it is private or written by hand."""
+        if owner in LOOPS and node.name in LOOP_METHODS:
+            return ""
         if node.name == "__anext__":
             result = self.note(node.returns)
             each = f"    def __iter__(self) -> Iterator[{result}]:\n        return self._each(self._inner)\n\n"

@@ -34,6 +34,7 @@ def test_the_synchronous_face_does_the_same(server: Server, tmp_path: Path) -> N
         assert [line.text for line in lines] == ["got it"]
         assert process.wait().ok
         assert process.stdout.readline() == b"1\n"
+        assert [text for batch in process.lines().batches() for text in batch.texts] == ["1", "2", "3", "got it"]
         host.files.write(tmp_path / "file", b"content")
         with host.files.open(tmp_path / "file") as file:
             assert file.read() == b"content"
@@ -47,6 +48,27 @@ def test_the_synchronous_face_does_the_same(server: Server, tmp_path: Path) -> N
         assert (step.output.text, step.state) == ("done\n", "ended")
     with pytest.raises(remex_client.SessionLostError):
         host.run(["true"])
+
+
+def test_lines_of_much_output_come_once_however_loops_take_turns(server: Server) -> None:
+    count = 300_000
+    with sync.connect(server.websocket) as host:
+        # More than the window, so the rest of it arrives only if what is taken is reported as consumed.
+        lines = host.start(["seq", str(count)]).lines()
+        found = [next(lines).text]
+        turns = 0
+        while len(found) < count:
+            before, turns = len(found), turns + 1
+            for line in lines:
+                found.append(line.text)
+                if len(found) >= before + 777 * turns:
+                    break
+            for batch in lines.batches():
+                found += batch.texts
+                break
+        assert found == [str(n) for n in range(1, count + 1)]
+        assert turns > 10
+        assert [*lines, *lines.batches()] == []
 
 
 def test_the_synchronous_face_serves_several_threads(server: Server) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from remex_client import Chunk, Closed, Event, Gap, GapError
-from remex_client._streams import Lines, Reader
+from remex_client._lines import Lines
+from remex_client._streams import Reader
 
 
 class Pieces:
@@ -109,6 +110,71 @@ async def test_loops_over_the_same_lines_share_them() -> None:
     assert [line.text async for line in loops[0]] == []
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+async def test_batches_have_the_texts_of_all_lines(size: int) -> None:
+    text = b"one\ntwo\r\n\ncaf\xc3\xa9\ntoo long\nlast"
+    events: list[Event] = []
+    for at in range(0, len(text), size):
+        for stream in ("stdout", "stderr"):
+            events.append(Chunk(len(events) + 1, stream, text[at : at + size]))
+    events.append(Closed(len(events) + 1))
+    lines = [(line.text, line.stream, line.seq, line.is_continued) async for line in lines_of(events, 6)]
+    batches = [batch async for batch in lines_of(events, 6).batches()]
+    assert all(batch.texts for batch in batches)
+    assert [(text, b.stream, b.seq, b.is_continued) for b in batches for text in b.texts] == lines
+    assert [text for text, stream, _, _ in lines if stream == "stderr"] == [
+        *("one", "two", "", "café", "too lo", "ng", "last")
+    ]
+    assert [text for text, _, _, is_continued in lines if is_continued] == ["too lo"] * 2
+
+
+async def test_batches_and_lines_share_what_arrives() -> None:
+    lines = lines_of([Chunk(1, "stdout", b"a\nb\nc\nd\ne"), Gap(2, 3, 5), Chunk(4, "stderr", b"f\ng\n"), Closed(5)])
+    async for line in lines:
+        assert line.text == "a"
+        break
+    batches = lines.batches()
+    assert (await batches.__anext__()).texts == ["b", "c", "d"]
+    assert (await lines.__anext__()).text == "e"
+    with pytest.raises(GapError):
+        await batches.__anext__()
+    assert (await lines.__anext__()).text == "f"
+    assert [(batch.texts, batch.stream, batch.seq) async for batch in lines.batches()] == [(["g"], "stderr", 4)]
+
+
+async def test_loops_that_wait_at_once_lose_no_line() -> None:
+    class Arriving:
+        """Events that come when the test says so."""
+
+        def __init__(self) -> None:
+            self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+
+        async def next(self) -> Event | None:
+            return await self.events.get()
+
+    arriving: Any = Arriving()
+    lines = Lines(arriving, None, 65536)
+    found: list[str] = []
+
+    async def take(count: int) -> None:
+        async for line in lines:
+            found.append(line.text)
+            await asyncio.sleep(0)
+            if (count := count - 1) == 0:
+                return
+
+    loops = [asyncio.ensure_future(take(count)) for count in (1, 9)]
+    cancelled = asyncio.ensure_future(lines.__anext__())
+    await asyncio.sleep(0)
+    for n, text in enumerate((b"a\nb\nc\n", b"d\ne\n", b"f\ng\nh")):
+        arriving.events.put_nowait(Chunk(n, "stdout", text))
+    assert cancelled.cancel()
+    for last in (Closed(4), None):
+        arriving.events.put_nowait(last)
+    await asyncio.gather(*loops)
+    assert found == list("abcdefgh")
+
+
 async def test_lines_are_equal_if_all_of_them_is() -> None:
     events: list[Event] = [Chunk(1, "stdout", b"a\nb\na"), Closed(2)]
     ones = [line async for line in lines_of(events)]
@@ -121,7 +187,7 @@ async def test_lines_are_equal_if_all_of_them_is() -> None:
 
 async def test_lines_cost_little_more_than_splitting() -> None:
     data = (b"x" * 79 + b"\n") * 800
-    best = [10.0, 10.0]
+    best = [10.0, 10.0, 10.0]
     for _ in range(5):
         began, count = time.process_time(), 0
         for _ in range(100):
@@ -133,8 +199,15 @@ async def test_lines_cost_little_more_than_splitting() -> None:
             count += 1
         best[1] = min(best[1], time.process_time() - began)
         assert count == 80_000
+        began, count = time.process_time(), 0
+        async for batch in lines_of(Chunk(n, "stdout", data) for n in range(1, 101)).batches():
+            for _ in batch.texts:
+                count += 1
+        best[2] = min(best[2], time.process_time() - began)
+        assert count == 80_000
     # It was 20 times as much.
     assert best[1] < 12 * best[0]
+    assert best[2] < 4 * best[0]
 
 
 @pytest.mark.parametrize("method", ["readexactly", "readline", "readuntil"])

@@ -41,6 +41,7 @@ from ._file_search import FoundFile, FoundLine, SearchResult
 from ._files import Change, Changes, DirEntry, Files, Metadata, Walk, Watch, content_hash
 from ._host import Command, Connecting, Host, connect
 from ._http import Http, Response, StreamingResponse
+from ._lines import Line, LineBatch, Lines
 from ._match import Match
 from ._observe import ObservedEvents, SessionInfo
 from ._options import ConnectionState, Resume
@@ -48,7 +49,7 @@ from ._process import Process, ProcessInfo, ProcessRef, Snapshot
 from ._result import Result
 from ._start import DEVNULL, PIPE, ProcessOptions, StartOptions
 from ._stdin import Stdin
-from ._streams import Chunks, Events, Line, Lines, PolledEvents, Reader
+from ._streams import Chunks, Events, PolledEvents, Reader
 from ._target import Program, Target, Unix, WebSocket
 from ._text_file import RemoteTextReader, RemoteTextWriter
 from ._transfer import Progress, RemoteReader, RemoteWriter
@@ -84,6 +85,7 @@ __all__ = [
     "Host",
     "Http",
     "Line",
+    "LineBatch",
     "Lines",
     "LocalError",
     "Match",

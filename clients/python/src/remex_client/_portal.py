@@ -136,12 +136,21 @@ async def _pull(items: AsyncIterator[R], pulled: list[R]) -> None:
         while ready and not isinstance(ready[0], Exception):
             pulled.append(ready.popleft())
         return
+
+    def take() -> bool:
+        more = arrived()
+        pulled.extend(more)
+        return bool(more)
+
+    await take_arrived(take)
+
+
+async def take_arrived(take: Callable[[], bool]) -> None:
+    """Takes what has arrived until nothing more does, or it is much; `take` returns whether there was something."""
     misses = 0
     for _ in range(_ROUNDS):
-        # Lets the connection receive more for the same batch.
+        # Lets the connection receive more.
         await asyncio.sleep(0)
-        more = arrived()
-        misses = 0 if more else misses + 1
+        misses = 0 if take() else misses + 1
         if misses > _MISSES:
             return
-        pulled += more

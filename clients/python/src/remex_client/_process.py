@@ -32,6 +32,7 @@ from ._event import (
     decode_exit,
 )
 from ._exit import Exit
+from ._lines import MAX_LINE_BYTES, Lines
 from ._match import Match, find_in
 from ._queue import WINDOW_BYTES, EventQueue
 from ._restart import restart
@@ -48,7 +49,7 @@ from ._stdin import (
     pieces_of,
     write_params,
 )
-from ._streams import MAX_LINE_BYTES, POLL, Chunks, Events, Lines, PolledEvents, Reader, events_of, later
+from ._streams import POLL, Chunks, Events, PolledEvents, Reader, events_of, later
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, TYPE_CHECKING, overload
 
-from . import _files, _host, _http, _observe, _process, _stdin, _streams, _text_file, _transfer, agent, models
+from . import _files, _host, _http, _lines, _observe, _process, _stdin, _streams, _text_file, _transfer, agent, models
 from ._codec import StrPath
 from ._event import Chunk, Closed, Event, Stream
 from ._exit import Exit
 from ._file_search import SearchReport, SearchResult
 from ._files import Changes, DirEntry, Metadata, Walk
 from ._http import Headers, Response
+from ._line_face import LineFace
+from ._lines import MAX_LINE_BYTES
 from ._match import Match
 from ._observe import SessionInfo
 from ._options import ConnectionState, SessionChoice, UNSET, Unset
@@ -34,7 +36,6 @@ from ._queue import WINDOW_BYTES
 from ._result import OutputCallback, Result
 from ._start import Command, DEVNULL, StartOptions, Tty
 from ._stdin import Data, Input
-from ._streams import Line, MAX_LINE_BYTES
 from ._target import Target, Token
 from ._text import TruncatedText
 from ._transfer import LocalPath, Progress
@@ -95,20 +96,6 @@ class Chunks(Face[_streams.Chunks]):
         self._call(lambda: self._inner.close())
 
 
-class Lines(Face[_streams.Lines]):
-    """The lines of a process. At a gap it raises `GapError`, and can be continued."""
-
-    def __iter__(self) -> Iterator[Line]:
-        return self._each(self._inner)
-
-    def __next__(self) -> Line:
-        return self._next(self._inner)
-
-    def close(self) -> None:
-        """Lifts the backpressure of this consumer."""
-        self._call(lambda: self._inner.close())
-
-
 class Reader(Face[_streams.Reader]):
     """One stream of a process as bytes, with the methods of `asyncio.StreamReader`.
 
@@ -145,6 +132,14 @@ class Reader(Face[_streams.Reader]):
 
     def __next__(self) -> bytes:
         return self._next(self._inner)
+
+
+class Lines(LineFace):
+    """The lines of a process. At a gap it raises `GapError`, and can be continued."""
+
+    def close(self) -> None:
+        """Lifts the backpressure of this consumer."""
+        self._call(lambda: self._inner.close())
 
 
 class Stdin(Face[_stdin.Stdin]):
