@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use remex_base::clock::now_ms;
 use remex_client::{Client, Command, ConnectionState, Options, process::Sandbox};
 use remex_proto::HostPath;
 use tokio::sync::Mutex;
@@ -233,7 +234,7 @@ impl Environment {
 /// Ends empty sessions that killed programs of this kind have left.
 async fn end_left_behind(client: Client) {
     let Ok(sessions) = client.sessions().await else { return };
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now = Duration::from_millis(now_ms());
     for session in sessions {
         let detached = session.detached_at_ms.map(Duration::from_millis);
         // One that was detached just now may be reconnecting.

@@ -19,7 +19,7 @@ mod wait;
 
 use std::{sync::Arc, time::Duration};
 
-use remex_base::lock;
+use remex_base::{clock::millis, lock};
 use remex_proto::process as wire;
 
 pub use crate::base::event::{Chunk, Closed, Event, Exit, Gap};
@@ -537,8 +537,4 @@ impl Process {
 fn terminate(queue: &EventQueue, mode: wire::TerminateMode) -> wire::Terminate {
     let (process_id, scope) = (queue.id.clone(), wire::TerminateScope::Usual);
     wire::Terminate { process_id, session_id: None, incarnation: queue.incarnation(), mode, scope }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

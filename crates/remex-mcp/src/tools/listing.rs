@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use remex_base::clock::now_ms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -75,7 +76,7 @@ impl Tools {
                     continue;
                 }
             };
-            let now = now_ms().unwrap_or_default();
+            let now = now_ms();
             for process in found {
                 let is_running = processes::is_running(&process);
                 let fits = |text: &str| {
@@ -126,9 +127,4 @@ impl ListedProcess {
             self.process, self.environment, self.seconds, self.output_bytes
         )
     }
-}
-
-fn now_ms() -> Option<u64> {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
-    u64::try_from(since.as_millis()).ok()
 }

@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
+use remex_base::clock::millis;
 use remex_client::{
     Client, Error, ErrorKind,
     fs::{FoundFile, SearchLimit, SearchOptions, SearchReply, SearchReport},
@@ -157,7 +158,7 @@ impl SearchFiles {
             Report::Counts => SearchReport::Counts,
         };
         let context = self.context.min(20);
-        let timeout = u64::try_from(SEARCH_TIME.as_millis()).unwrap_or(u64::MAX);
+        let timeout = millis(SEARCH_TIME);
         Ok(options
             .report(report)
             .context(context, context)
