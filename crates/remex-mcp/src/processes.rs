@@ -4,7 +4,7 @@
 
 use remex_client::{
     Client,
-    process::{ProcessInfo, ProcessRef, State},
+    process::{NameRank, NamedProcess as _, ProcessInfo, ProcessRef, find_by_name},
 };
 
 use crate::{answer::Problem, environment::Environment};
@@ -20,21 +20,17 @@ pub(crate) async fn list(environment: &Environment, client: &Client) -> Result<V
     Ok(processes)
 }
 
-/// Returns whether a process has not exited.
-pub(crate) fn is_running(process: &ProcessInfo) -> bool {
-    matches!(process.state, State::Starting | State::Running)
-}
-
-/// Finds the process with this name: one that runs, or else the one that started last.
+/// Finds the process with this name: of several the one that runs, or else the one that started last.
+///
+/// A model knows whole names, so that a prefix is a mistake.
 pub(crate) async fn find(
     environment: &Environment,
     client: &Client,
     name: &str,
 ) -> Result<(ProcessRef, ProcessInfo), Problem> {
     let processes = list(environment, client).await?;
-    let named = || processes.iter().filter(|process| process.process_id == name);
-    let found = named().find(|process| is_running(process)).or_else(|| named().next());
-    let Some(found) = found else {
+    let found = find_by_name(&processes, name).into_iter().next();
+    let Some(found) = found.filter(|process| process.name_rank(name) == Some(NameRank::Name)) else {
         let known: Vec<_> = processes.iter().take(20).map(|process| process.process_id.as_str()).collect();
         let hint = match known.as_slice() {
             [] => "there are no processes on this environment; start one with `run_command`".to_owned(),

@@ -5,6 +5,7 @@
 mod command;
 mod events;
 mod exec_process;
+mod find;
 mod info;
 mod lines;
 mod output;
@@ -26,6 +27,7 @@ pub use crate::base::event::{Chunk, Closed, Event, Exit, Gap};
 pub use command::{Command, OnDrop, Secrets, Stdio};
 pub use events::{Events, Reader};
 pub use exec_process::{ExecProcess, Executor, ProcessFuture};
+pub use find::{NameRank, NamedProcess, find_by_name};
 pub use info::ProcessInfo;
 pub use lines::{Line, Lines};
 pub use output::Output;

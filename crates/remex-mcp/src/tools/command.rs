@@ -281,7 +281,7 @@ impl Tools {
             if process.process_id != name {
                 continue;
             }
-            if processes::is_running(&process) {
+            if process.is_running() {
                 return Err(Problem::new(format!("a process named `{name}` is already running")).with_hint(
                     "use it with `read_output`, end it with `stop_process`, or choose another name",
                 ));
@@ -303,7 +303,7 @@ impl Tools {
         let limits = limits(params.wait_seconds, default_wait, params.max_output_tokens)?;
         let found = self.find(params.environment.as_deref(), &params.process).await?;
         let (environment, reference, info) = (found.environment, found.reference, found.info);
-        if !processes::is_running(&info) {
+        if !info.is_running() {
             return Err(Problem::new(format!("process `{}` has ended", params.process)).with_hint(
                 "read the rest of its output with `read_output`, or start it again with `run_command`",
             ));

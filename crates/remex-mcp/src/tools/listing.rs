@@ -78,7 +78,7 @@ impl Tools {
             };
             let now = now_ms();
             for process in found {
-                let is_running = processes::is_running(&process);
+                let is_running = process.is_running();
                 let fits = |text: &str| {
                     process.process_id.contains(text) || process.argv.iter().any(|arg| arg.contains(text))
                 };
