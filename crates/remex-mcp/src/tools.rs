@@ -36,14 +36,14 @@ use crate::{
     answer::{Answer, Answered, Problem},
     call::{Call, Cancellations},
     environment::Environment,
-    output::Followed,
+    output::OutputPosition,
 };
 
 /// How long the end of a connection may take.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many processes the position in whose output is remembered.
-const MAX_FOLLOWED: usize = 10_000;
+/// How many positions in the output of processes are remembered.
+const MAX_POSITIONS: usize = 10_000;
 
 /// Which tools a model gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     pub(crate) environments: Vec<Environment>,
     allow: Allow,
     /// Where the model is in the output of its processes; locked only for lookups.
-    followed: StdMutex<HashMap<Key, Arc<Mutex<Followed>>>>,
+    positions: StdMutex<HashMap<Key, Arc<Mutex<OutputPosition>>>>,
     is_closing: AtomicBool,
 }
 
@@ -318,8 +318,8 @@ impl Tools {
     /// If there is no environment.
     pub fn new(environments: Vec<Environment>, allow: Allow) -> Self {
         assert!(!environments.is_empty(), "a model needs an environment");
-        let followed = StdMutex::default();
-        let shared = Shared { environments, allow, followed, is_closing: AtomicBool::new(false) };
+        let positions = StdMutex::default();
+        let shared = Shared { environments, allow, positions, is_closing: AtomicBool::new(false) };
         Self { shared: Arc::new(shared), cancellations: Arc::default() }
     }
 
@@ -396,17 +396,17 @@ impl Tools {
     }
 
     /// Returns where the model is in the output of a process.
-    fn followed(&self, environment: &str, process: &ProcessRef) -> Arc<Mutex<Followed>> {
-        let mut followed = lock(&self.shared.followed);
-        if followed.len() >= MAX_FOLLOWED {
-            followed.retain(|_, followed| Arc::strong_count(followed) > 1);
+    fn position(&self, environment: &str, process: &ProcessRef) -> Arc<Mutex<OutputPosition>> {
+        let mut positions = lock(&self.shared.positions);
+        if positions.len() >= MAX_POSITIONS {
+            positions.retain(|_, position| Arc::strong_count(position) > 1);
         }
-        Arc::clone(followed.entry(key(environment, process)).or_default())
+        let new = || Arc::new(Mutex::new(OutputPosition::new(process.clone())));
+        Arc::clone(positions.entry(key(environment, process)).or_insert_with(new))
     }
 
     fn forget(&self, environment: &str, process: &ProcessRef) {
-        let mut followed = lock(&self.shared.followed);
-        followed.remove(&key(environment, process));
+        lock(&self.shared.positions).remove(&key(environment, process));
     }
 }
 

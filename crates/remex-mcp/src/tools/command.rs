@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use remex_client::{
     Command,
-    process::{Overflow, ProcessInfo, ProcessRef, Retain, SignalName, Stdio, TerminalSize, Termination},
+    agent::Window,
+    process::{
+        Overflow, ProcessInfo, ProcessRef, Retain, SignalName, Stdio, TerminalSize, Termination, Until,
+    },
 };
 use remex_proto::state::matcher::Search;
 use schemars::JsonSchema;
@@ -19,7 +22,7 @@ use crate::{
     answer::{Answer, Answered, Problem},
     call::{Call, Stop},
     environment::Environment,
-    output::{Condition, Followed, Limits, Report, Transcript},
+    output::{OutputPosition, Report, Transcript},
     processes,
 };
 
@@ -249,12 +252,13 @@ impl Tools {
             }
         }
         let limits = Limits { time: limits.time.saturating_sub(began.elapsed()), ..limits };
-        let followed = self.followed(environment.name(), &reference);
+        let position = self.position(environment.name(), &reference);
         // Another call may have found the process by its name already.
-        let mut followed = turn(&followed, limits, call)
+        let mut position = turn(&position, limits, call)
             .await?
             .ok_or_else(|| busy(&name).with_hint("the process was started; that call returns its output"))?;
-        let followed = followed.follow(&reference, environment.name(), Condition::End, limits, call).await?;
+        let window = limits.window();
+        let followed = position.follow(&reference, environment.name(), &Until::Exit, window, call).await?;
         let mut report = match followed {
             Ok(report) => report,
             Err(stop) => return Err(end_if_cancelled(stop, &reference).await),
@@ -296,9 +300,9 @@ impl Tools {
     }
 
     pub(super) async fn send_input(&self, params: SendInput, call: &Call) -> Answer {
-        let (condition, default_wait) = match condition(params.wait_for, params.silence_seconds)? {
-            Condition::End => (Condition::End, SHORT_WAIT),
-            condition => (condition, DEFAULT_WAIT),
+        let (until, default_wait) = match until(params.wait_for, params.silence_seconds)? {
+            Until::Exit => (Until::Exit, SHORT_WAIT),
+            until => (until, DEFAULT_WAIT),
         };
         let limits = limits(params.wait_seconds, default_wait, params.max_output_tokens)?;
         let found = self.find(params.environment.as_deref(), &params.process).await?;
@@ -324,11 +328,11 @@ impl Tools {
         })?;
         // Only now: what waits for output of this process must not hold up its input.
         let limits = Limits { time: limits.time.saturating_sub(began.elapsed()), ..limits };
-        let followed = self.followed(environment.name(), &reference);
-        let mut followed = turn(&followed, limits, call).await?.ok_or_else(|| {
+        let position = self.position(environment.name(), &reference);
+        let mut position = turn(&position, limits, call).await?.ok_or_else(|| {
             busy(&params.process).with_hint("the text was written; that call returns what comes of it")
         })?;
-        let followed = followed.follow(&reference, environment.name(), condition, limits, call).await?;
+        let followed = position.follow(&reference, environment.name(), &until, limits.window(), call).await?;
         let mut report = followed.map_err(stopped)?;
         if has_input_left && report.running {
             report.state.push_str("; it has not read all of its input yet");
@@ -338,11 +342,11 @@ impl Tools {
 
     pub(super) async fn read_output(&self, params: ReadOutput, call: &Call) -> Answer {
         let again = Again::new(&params)?;
-        let condition = condition(params.wait_for, params.silence_seconds)?;
+        let until = until(params.wait_for, params.silence_seconds)?;
         let limits = limits(params.wait_seconds, DEFAULT_WAIT, params.max_output_tokens)?;
         let Found { environment, reference, .. } =
             self.find(params.environment.as_deref(), &params.process).await?;
-        let followed = self.followed(environment.name(), &reference);
+        let position = self.position(environment.name(), &reference);
         if let Some(again) = again {
             let reading = timeout(TRANSCRIPT_TIME, Transcript::read(&reference));
             let transcript = call.unless_stopped(reading).await.map_err(stopped)?;
@@ -351,13 +355,13 @@ impl Tools {
             })??;
             return Ok(again.answer(&params.process, &transcript, limits.bytes));
         }
-        let mut followed = turn(&followed, limits, call)
+        let mut position = turn(&position, limits, call)
             .await?
             .ok_or_else(|| busy(&params.process).with_hint("wait for that call, or cancel it"))?;
         if params.from_start {
-            *followed = Followed::default();
+            *position = OutputPosition::new(reference.clone());
         }
-        let report = followed.follow(&reference, environment.name(), condition, limits, call).await?;
+        let report = position.follow(&reference, environment.name(), &until, limits.window(), call).await?;
         Ok(answered(&report.map_err(stopped)?))
     }
 
@@ -380,11 +384,12 @@ impl Tools {
             }
         }
         let limits = limits(Some(wait), wait, None)?;
-        let followed = self.followed(environment.name(), &reference);
-        let mut followed = turn(&followed, limits, call).await?.ok_or_else(|| {
+        let position = self.position(environment.name(), &reference);
+        let mut position = turn(&position, limits, call).await?.ok_or_else(|| {
             busy(&params.process).with_hint("it was told to end; that call returns its last output")
         })?;
-        let report = followed.follow(&reference, environment.name(), Condition::End, limits, call).await?;
+        let window = limits.window();
+        let report = position.follow(&reference, environment.name(), &Until::Exit, window, call).await?;
         let mut report = report.map_err(stopped)?;
         if params.remove {
             if report.running {
@@ -418,6 +423,19 @@ impl Tools {
             }
         }
         Err(problem)
+    }
+}
+
+/// How long a call waits, and how much it returns.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    time: Duration,
+    bytes: usize,
+}
+
+impl Limits {
+    fn window(self) -> Window {
+        Window::default().yield_after(self.time).max_output_bytes(self.bytes)
     }
 }
 
@@ -461,11 +479,11 @@ fn write(
 
 /// Waits until no other call reads the output of a process; none if that takes too long.
 async fn turn<'a>(
-    followed: &'a Mutex<Followed>,
+    position: &'a Mutex<OutputPosition>,
     limits: Limits,
     call: &Call,
-) -> Result<Option<MutexGuard<'a, Followed>>, Problem> {
-    let waiting = timeout(limits.time.max(MIN_TIME), followed.lock());
+) -> Result<Option<MutexGuard<'a, OutputPosition>>, Problem> {
+    let waiting = timeout(limits.time.max(MIN_TIME), position.lock());
     Ok(call.unless_stopped(waiting).await.map_err(stopped)?.ok())
 }
 
@@ -473,21 +491,22 @@ fn busy(process: &str) -> Problem {
     Problem::new(format!("another call is waiting for output of `{process}`"))
 }
 
-fn condition(wait_for: Option<String>, silence: Option<f64>) -> Result<Condition, Problem> {
+fn until(wait_for: Option<String>, silence: Option<f64>) -> Result<Until, Problem> {
     match (wait_for, silence) {
         (Some(_), Some(_)) => {
             Err(Problem::new("`wait_for` and `silence_seconds` exclude each other").with_hint("omit one"))
         }
         (Some(pattern), None) => {
-            let search = Search::new(&pattern).map_err(|error| {
+            // Before anything is done that would have to be undone.
+            Search::new(&pattern).map_err(|error| {
                 let shown: String = pattern.chars().take(100).collect();
                 Problem::new(format!("`{shown}` is not a regular expression: {}", error.message))
                     .with_hint("escape characters that have a meaning, such as `(` and `$`, with a backslash")
             })?;
-            Ok(Condition::Output(Box::new(search)))
+            Ok(Until::Output(pattern))
         }
-        (None, Some(seconds)) => Ok(Condition::Silence(duration("silence_seconds", seconds.min(MAX_WAIT))?)),
-        (None, None) => Ok(Condition::End),
+        (None, Some(seconds)) => Ok(Until::Idle(duration("silence_seconds", seconds.min(MAX_WAIT))?)),
+        (None, None) => Ok(Until::Exit),
     }
 }
 
