@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval_at};
 
 use crate::{
-    answer::Problem,
+    answer::ToolError,
     call::{Call, Stop},
 };
 
@@ -126,7 +126,7 @@ impl OutputPosition {
         until: &Until,
         window: Window,
         call: &Call,
-    ) -> Result<Result<Report, Stop>, Problem> {
+    ) -> Result<Result<Report, Stop>, ToolError> {
         self.reader.rebind(process.clone());
         let lines_before = self.lines;
         let seen = Mutex::new(Seen { lines: lines_before, ..Seen::default() });

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{Tools, again::Again};
 use crate::{
-    answer::{Answer, Answered, Problem},
+    answer::{Answer, ToolError, ToolResult},
     call::{Call, Stop},
     environment::Environment,
     output::{OutputPosition, Report, Transcript},
@@ -112,20 +112,20 @@ impl JsonSchema for Variables {
 }
 
 impl Variables {
-    fn parse(self) -> Result<BTreeMap<String, String>, Problem> {
+    fn parse(self) -> Result<BTreeMap<String, String>, ToolError> {
         let variables = match self {
             Self::Named(variables) => variables,
             Self::Listed(lines) => {
                 let pair = |line: String| match line.split_once('=') {
                     Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-                    None => Err(Problem::new(format!("`{line}` in `env` sets no variable"))
+                    None => Err(ToolError::new(format!("`{line}` in `env` sets no variable"))
                         .with_hint("write it as `NAME=value`")),
                 };
                 lines.into_iter().map(pair).collect::<Result<_, _>>()?
             }
         };
         if let Some(name) = variables.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
-            return Err(Problem::new(format!("`{name}` cannot be the name of an environment variable"))
+            return Err(ToolError::new(format!("`{name}` cannot be the name of an environment variable"))
                 .with_hint("use a name without `=`"));
         }
         Ok(variables)
@@ -280,15 +280,16 @@ impl Tools {
         environment: &Environment,
         client: &remex_client::Client,
         name: &str,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ToolError> {
         for process in processes::list(environment, client).await? {
             if process.process_id != name {
                 continue;
             }
             if process.is_running() {
-                return Err(Problem::new(format!("a process named `{name}` is already running")).with_hint(
-                    "use it with `read_output`, end it with `stop_process`, or choose another name",
-                ));
+                return Err(ToolError::new(format!("a process named `{name}` is already running"))
+                    .with_hint(
+                        "use it with `read_output`, end it with `stop_process`, or choose another name",
+                    ));
             }
             let reference = client.process_ref(process.session_id, process.process_id);
             reference.forget().await?;
@@ -308,7 +309,7 @@ impl Tools {
         let found = self.find(params.environment.as_deref(), &params.process).await?;
         let (environment, reference, info) = (found.environment, found.reference, found.info);
         if !info.is_running() {
-            return Err(Problem::new(format!("process `{}` has ended", params.process)).with_hint(
+            return Err(ToolError::new(format!("process `{}` has ended", params.process)).with_hint(
                 "read the rest of its output with `read_output`, or start it again with `run_command`",
             ));
         }
@@ -319,11 +320,11 @@ impl Tools {
         let has_input_left = written.is_err();
         let written = written.unwrap_or(Ok(()));
         written.map_err(|error| {
-            let problem = Problem::from(error);
+            let error = ToolError::from(error);
             if info.has_terminal {
-                problem
+                error
             } else {
-                problem.with_hint("start it with `input` `pipe` or `terminal` to write to it")
+                error.with_hint("start it with `input` `pipe` or `terminal` to write to it")
             }
         })?;
         // Only now: what waits for output of this process must not hold up its input.
@@ -351,7 +352,7 @@ impl Tools {
             let reading = timeout(TRANSCRIPT_TIME, Transcript::read(&reference));
             let transcript = call.unless_stopped(reading).await.map_err(stopped)?;
             let transcript = transcript.map_err(|_| {
-                Problem::new("the output cannot be read in time").with_hint("try again later")
+                ToolError::new("the output cannot be read in time").with_hint("try again later")
             })??;
             return Ok(again.answer(&params.process, &transcript, limits.bytes));
         }
@@ -373,7 +374,7 @@ impl Tools {
         match &params.signal {
             Some(name) => {
                 let signal: SignalName = name.trim_start_matches("SIG").parse().map_err(|_| {
-                    Problem::new(format!("`{name}` is not a signal"))
+                    ToolError::new(format!("`{name}` is not a signal"))
                         .with_hint("use a name such as `INT`, `HUP` or `USR1`")
                 })?;
                 reference.signal(signal).await?;
@@ -404,15 +405,15 @@ impl Tools {
     }
 
     /// Finds a process by its name: on the environment that is named, or else on the first that has one.
-    async fn find(&self, environment: Option<&str>, name: &str) -> Result<Found<'_>, Problem> {
+    async fn find(&self, environment: Option<&str>, name: &str) -> Result<Found<'_>, ToolError> {
         let first = self.environment(environment)?;
         let on = async |environment: &Environment| {
             let client = environment.client().await?;
             processes::find(environment, &client, name).await
         };
-        let problem = match on(first).await {
+        let error = match on(first).await {
             Ok((reference, info)) => return Ok(Found { environment: first, reference, info }),
-            Err(problem) => problem,
+            Err(error) => error,
         };
         if environment.is_none() {
             for other in self.shared.environments[1..].iter().filter(|other| other.was_connected()) {
@@ -422,7 +423,7 @@ impl Tools {
                 }
             }
         }
-        Err(problem)
+        Err(error)
     }
 }
 
@@ -446,15 +447,15 @@ struct Found<'a> {
     info: ProcessInfo,
 }
 
-fn stopped(stop: Stop) -> Problem {
-    Problem::new(match stop {
+fn stopped(stop: Stop) -> ToolError {
+    ToolError::new(match stop {
         Stop::Cancelled => "the call was cancelled",
         Stop::Gone => "the client is gone",
     })
 }
 
 /// Ends a process whose start was cancelled; one whose client is only gone runs on, and is found again by its name.
-async fn end_if_cancelled(stop: Stop, reference: &ProcessRef) -> Problem {
+async fn end_if_cancelled(stop: Stop, reference: &ProcessRef) -> ToolError {
     if stop == Stop::Cancelled {
         let _ = reference.terminate_tree(Termination::Kill).await;
     }
@@ -482,25 +483,25 @@ async fn turn<'a>(
     position: &'a Mutex<OutputPosition>,
     limits: Limits,
     call: &Call,
-) -> Result<Option<MutexGuard<'a, OutputPosition>>, Problem> {
+) -> Result<Option<MutexGuard<'a, OutputPosition>>, ToolError> {
     let waiting = timeout(limits.time.max(MIN_TIME), position.lock());
     Ok(call.unless_stopped(waiting).await.map_err(stopped)?.ok())
 }
 
-fn busy(process: &str) -> Problem {
-    Problem::new(format!("another call is waiting for output of `{process}`"))
+fn busy(process: &str) -> ToolError {
+    ToolError::new(format!("another call is waiting for output of `{process}`"))
 }
 
-fn until(wait_for: Option<String>, silence: Option<f64>) -> Result<Until, Problem> {
+fn until(wait_for: Option<String>, silence: Option<f64>) -> Result<Until, ToolError> {
     match (wait_for, silence) {
         (Some(_), Some(_)) => {
-            Err(Problem::new("`wait_for` and `silence_seconds` exclude each other").with_hint("omit one"))
+            Err(ToolError::new("`wait_for` and `silence_seconds` exclude each other").with_hint("omit one"))
         }
         (Some(pattern), None) => {
             // Before anything is done that would have to be undone.
             Search::new(&pattern).map_err(|error| {
                 let shown: String = pattern.chars().take(100).collect();
-                Problem::new(format!("`{shown}` is not a regular expression: {}", error.message))
+                ToolError::new(format!("`{shown}` is not a regular expression: {}", error.message))
                     .with_hint("escape characters that have a meaning, such as `(` and `$`, with a backslash")
             })?;
             Ok(Until::Output(pattern))
@@ -510,20 +511,20 @@ fn until(wait_for: Option<String>, silence: Option<f64>) -> Result<Until, Proble
     }
 }
 
-fn duration(name: &str, seconds: f64) -> Result<Duration, Problem> {
+fn duration(name: &str, seconds: f64) -> Result<Duration, ToolError> {
     Duration::try_from_secs_f64(seconds).map_err(|_| {
-        Problem::new(format!("`{name}` is {seconds}, which is no time"))
+        ToolError::new(format!("`{name}` is {seconds}, which is no time"))
             .with_hint("give a number of seconds that is not negative")
     })
 }
 
-fn limits(wait: Option<f64>, default_wait: f64, tokens: Option<usize>) -> Result<Limits, Problem> {
+fn limits(wait: Option<f64>, default_wait: f64, tokens: Option<usize>) -> Result<Limits, ToolError> {
     let time = duration("wait_seconds", wait.unwrap_or(default_wait).min(MAX_WAIT))?;
     let tokens = tokens.unwrap_or(DEFAULT_TOKENS).clamp(*TOKENS.start(), *TOKENS.end());
     Ok(Limits { time, bytes: tokens * BYTES_PER_TOKEN })
 }
 
 /// Returns a report as the model reads it: the output, and then what became of the process.
-fn answered(report: &Report) -> Answered {
-    Answered::new(report.text(), report)
+fn answered(report: &Report) -> ToolResult {
+    ToolResult::new(report.text(), report)
 }

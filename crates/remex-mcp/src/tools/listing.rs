@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::{Tools, command::LIST_TIME};
 use crate::{
-    answer::{Answer, Answered},
+    answer::{Answer, ToolResult},
     processes,
 };
 
@@ -66,9 +66,9 @@ impl Tools {
             let limit = if is_only { Duration::MAX } else { LIST_TIME };
             let found = match timeout(limit, listing).await {
                 Ok(Ok(found)) => found,
-                Ok(Err(problem)) if is_only => return Err(problem),
-                Ok(Err(problem)) => {
-                    failures.push(format!("{}: {problem}", environment.name()));
+                Ok(Err(error)) if is_only => return Err(error),
+                Ok(Err(error)) => {
+                    failures.push(format!("{}: {error}", environment.name()));
                     continue;
                 }
                 Err(_) => {
@@ -105,7 +105,7 @@ impl Tools {
             lines.push(if is_filtered { "no process fits" } else { "there are no processes" }.to_owned());
         }
         lines.extend(failures.iter().map(|failure| format!("[not listed: {failure}]")));
-        Ok(Answered::new(lines.join("\n"), &ListedProcesses { processes: listed, failures }))
+        Ok(ToolResult::new(lines.join("\n"), &ListedProcesses { processes: listed, failures }))
     }
 }
 
