@@ -461,3 +461,33 @@ async def test_a_slow_consumer_gets_all_of_a_process_that_is_restarted(server: S
             assert isinstance(event, remex_client.Chunk), event
             data += event.data
         assert data == numbers
+
+
+async def test_a_handle_on_a_process_that_has_closed_does_not_wait_for_the_rest_after_a_restart() -> None:
+    p = Restartable()
+
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        if method != "process/read":
+            return p.answer(method, params)
+        if params["afterSeq"] == 1:
+            return None
+        # There is more, and the close came before anybody here followed it.
+        chunks = [{"seq": 1, **chunk("old")}] if params["afterSeq"] == 0 else []
+        state = {"exited": True, "exitCode": 0, "closed": True, "incarnation": OLD}
+        return {"chunks": chunks, "nextSeq": 2 if chunks else 5, **state}
+
+    p.server = ScriptedServer(answer)
+    async with p.server as server, remex_client.connect(server.url) as host:
+        process = await within(10, "a handle", host.process("p"))
+        chunks = process.chunks()
+        assert await next_text(chunks) == "old"
+
+        def is_second(message: dict[str, Any]) -> bool:
+            return message.get("method") == "process/read" and message["params"]["afterSeq"] == 1
+
+        read = await server.received_message("the second read", is_second)
+        await within(10, "the restart", host.process_ref("s", "p").restart())
+        data = {"kind": "unknownProcess", "restarted": True}
+        error = {"code": -32600, "message": "process `p` was restarted since", "data": data}
+        server.send(json.dumps({"id": read["id"], "error": error}))
+        await is_restarted("the end of the output", chunks.__anext__())

@@ -211,6 +211,8 @@ export class EventQueue {
   #idIs: "own" | "unknown" | "another" = "own";
   /** Whether it was restarted, and the rest of its events is on its way. */
   #isEnding = false;
+  /** Whether this connection streams the rest of it and its close, even if it is restarted. */
+  #isStreamed = true;
   /** Whether this connection has streamed its close. */
   #isCloseStreamed = false;
   /** How many reads in a row did not bring what is missing. */
@@ -234,14 +236,20 @@ export class EventQueue {
     this.#isStarted = true;
     this.incarnation = incarnation ?? undefined;
     this.#isUnconfirmed = hasHistory && this.incarnation !== undefined;
-    if (hasHistory) this.#interrupt();
+    if (hasHistory) {
+      // It may have closed before.
+      this.#isStreamed = false;
+      this.#interrupt();
+    }
     if (!this.#isUnconfirmed) this.#deliver(undefined);
     this.#act();
   }
 
-  /** Handles a streamed event. */
-  onEvent(event: ProcessEvent): void {
+  /** Handles a streamed event; that of a process that can be restarted names its incarnation. */
+  onEvent(event: ProcessEvent, incarnation?: number): void {
     if (this.#idIs !== "own" || this.hasEnded) return;
+    // What names none may be of another one after a disconnect.
+    if (incarnation !== undefined || !this.#isUnconfirmed) this.#isStreamed = true;
     if (event.type === "closed") this.#isCloseStreamed = true;
     if (this.#queuedBytes >= QUEUE_BYTES || this.#queue.length >= QUEUE_EVENTS) {
       if (this.#isEnding) return this.fail(RestartedError.of(this.id));
@@ -274,6 +282,7 @@ export class EventQueue {
     if (!this.ownsId) return this.#interrupt();
     if (this.failed) return;
     this.#isUnconfirmed = false;
+    if (batch.closed === undefined) this.#isStreamed = true;
     if (batch.chunks.length > 0) this.lastOutputAt = performance.now();
     // A limited read does not say what follows its last chunk: an exit, or nothing.
     const isNewest = batch.chunks.length === 0 || (this.#liveFrom !== undefined && batch.nextSeq >= this.#liveFrom);
@@ -310,8 +319,9 @@ export class EventQueue {
     }
   }
 
-  /** Records that its process cannot be read any more. The rest is streamed, but nothing that is missing before it. */
+  /** Records that its process cannot be read any more. The rest may be streamed, but nothing that is missing before it. */
   #onUnreadable(): void {
+    if (!this.#isStreamed) return this.fail(RestartedError.of(this.id));
     this.#replay.addRead({ gap: undefined, chunks: [], nextSeq: this.#replay.cursor + 1, exit: undefined, closed: undefined }, true);
     this.#deliver(undefined);
     if (this.#replay.isMissing) this.fail(RestartedError.of(this.id));
@@ -319,7 +329,7 @@ export class EventQueue {
 
   onDisconnect(): void {
     this.#interrupt();
-    this.#isCloseStreamed = false;
+    this.#isStreamed = this.#isCloseStreamed = false;
     // Without an incarnation, nothing shows that it is another process.
     this.#isUnconfirmed = this.incarnation !== undefined || !this.#isStarted;
   }

@@ -207,7 +207,9 @@ export class Host implements AsyncDisposable {
    * same owner, by the id or name of that session. After a restart that is the process that runs now.
    */
   async attach(processId: string, options?: CallOptions & { sessionId?: string | undefined }): Promise<Process> {
-    const sessionId = options?.sessionId === this.sessionId ? undefined : options?.sessionId;
+    const { session } = this.engine.options;
+    const isOwn = [this.sessionId, typeof session === "object" ? session.resume : session].includes(options?.sessionId);
+    const sessionId = isOwn ? undefined : options?.sessionId;
     for (;;) {
       const { processes } = await this.engine.call("process/list", { sessionId }, options);
       const entry = processes.find((process) => process.processId === processId);

@@ -207,7 +207,7 @@ export class Queues implements QueueOutlet {
     const queue = this.#queueFor(processId, incarnation);
     const isKnown = queue === undefined && this.#isKnown(processId, incarnation);
     if (event.type === "closed") this.#onClosed(processId, incarnation);
-    if (queue) return queue.onEvent(event);
+    if (queue) return queue.onEvent(event, incarnation);
     // A process without a handle keeps running, and its output is discarded.
     this.#owner.discarded(processId, event.seq, incarnation, isKnown);
   }

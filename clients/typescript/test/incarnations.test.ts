@@ -551,3 +551,25 @@ test("a real restart by another client is noticed, and nothing of the old proces
   const numbers = Array.from({ length: 10_000 }, (_, index) => `${index + 1}\n`).join("");
   assert.equal((await within("its output", second.collect())).stdoutText, `${numbers}to the new one\n`);
 });
+
+test("a handle of a process that has closed does not wait for the rest after a restart", async () => {
+  let held: number | undefined;
+  await using played = await Played.start(({ id, method, params }, { connection }) => {
+    if (method === "process/restart") connection!.send({ id, result: { processId: "p", pid: 2, incarnation: NEW, replayed: false } });
+    else if (method !== "process/read") return false;
+    // There is more, and the close came before anybody here followed it.
+    else if (params.afterSeq === 0) connection!.send({ id, result: { ...readReply(["old"], params, true), nextSeq: 2, incarnation: OLD } });
+    else held = id;
+    return true;
+  });
+  const host = await connect(played.server.url);
+  const first = await host.attach("p");
+  const events = first.output();
+  assert.equal(await next(events), "old");
+  await played.server.until("the second read", ({ method, params }) => method === "process/read" && params.afterSeq === 1);
+  const again = await within("the restart", first.restart());
+  played.connection!.send({ id: held, error: RESTARTED });
+  await allRestarted({ output: events.next() });
+  again.detach();
+  await host.end();
+});

@@ -291,3 +291,15 @@ test("a restart without incarnations that is aborted while the connection is los
   await server.until("a report of everything", ({ method, params }) => method === "flow/consumed" && params.seq === AFTER_EVERYTHING);
   await host.end();
 });
+
+test("the name of the own session stands for it when a process is attached and restarted", async () => {
+  const named = await connect(server.url, { session: "own" });
+  const first = await named.start(["sh", "-c", "echo $$; exec sleep 1000"], { id: "p", restartable: true });
+  await within("its output", first.waitFor(`${first.pid}\n`));
+  const attached = await named.attach("p", { sessionId: "own" });
+  assert.equal(attached.sessionId, undefined);
+  const second = await restarted(attached, 0);
+  await within("the output of the new process", second.waitFor(`${second.pid}\n`));
+  await assert.rejects(within("a call of the old handle", first.kill()), RestartedError);
+  await named.end();
+});

@@ -16,12 +16,12 @@ const MAX_LEN: usize = 64 << 10;
 /// Written as words with white space or commas between them:
 ///
 /// ```
-/// use remex_server::Scopes;
+/// use remex_access::scope::Scopes;
 ///
 /// let scopes: Scopes = "processes=4 files:read=/srv files:write=/srv/work".parse()?;
 /// assert_eq!(scopes.to_string(), "processes=4 files:read=/srv files:write=/srv/work");
 /// assert!("files:red".parse::<Scopes>().is_err());
-/// # Ok::<(), remex_server::ScopeError>(())
+/// # Ok::<(), remex_access::scope::ScopeError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scopes {

@@ -138,12 +138,13 @@ class Inbox:
         session_id, process_id = params.get("sessionId"), params["processId"]
         if not isinstance(process_id, str):
             raise ValueError("`processId` must be a string")
+        incarnation = optional_number(params, "incarnation")
         if session_id is not None:
             # An observed session, whose processes may have the same ids.
             if (route := self._owner.routes.get(("session", session_id))) is not None:
-                route.push({"processId": process_id, "event": event}, len(getattr(event, "data", b"")))
+                note = {"processId": process_id, "incarnation": incarnation, "event": event}
+                route.push(note, len(process_id) + len(getattr(event, "data", b"")))
             return
-        incarnation = optional_number(params, "incarnation")
         queue = self._owner.queue_for(process_id, incarnation)
         if queue is None:
             self._owner.report_discarded(process_id, event.seq, incarnation)
@@ -195,7 +196,7 @@ class Inbox:
                     isinstance(session_id, str)
                     and (route := self._owner.routes.get(("session", session_id))) is not None
                 ):
-                    route.push({"processId": process_id, "event": error})
+                    route.push({"processId": process_id, "incarnation": None, "event": error})
             else:
                 incarnation = number_or_none(ids.get("incarnation"))
                 if (queue := self._owner.queue_for(process_id, incarnation)) is not None:

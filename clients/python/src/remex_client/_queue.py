@@ -137,8 +137,10 @@ class EventQueue:
         self._restarts = 0
         #: Whether another process has the id now.
         self.is_replaced = False
-        #: Whether this connection has streamed an event that is surely of this process, and its close.
-        self._is_streamed = self._is_close_streamed = False
+        #: Whether this connection streams the rest of it and its close, even if it is restarted.
+        self._is_streamed = False
+        #: Whether this connection has streamed its close.
+        self._is_close_streamed = False
 
     # Called by the session.
 
@@ -211,6 +213,8 @@ class EventQueue:
             reply, error = None, restarted(self.id)
         if reply is not None:
             self._is_unconfirmed = False
+            # The close of one that has closed may have come before it had this queue.
+            self._is_streamed |= not reply.get("closed")
             try:
                 self._take_read(reply)
                 if self._awaits_silence():
@@ -232,12 +236,12 @@ class EventQueue:
             self.read_bytes = max(self.read_bytes // 2, _MIN_READ_BYTES)
             self._interrupt()
         elif error is not None and error.is_restarted and self.is_replaced:
-            # The rest is streamed, but nothing that is missing before it.
+            # The rest may be streamed, but nothing that is missing before it.
             if self._is_streamed:
                 self._is_unconfirmed = False
                 self._replay.feed_read(None, (), self._replay.cursor + 1, is_complete=True)
                 self._deliver(None)
-            if self._replay.is_missing:
+            if not self._is_streamed or self._replay.is_missing:
                 self.fail(restarted(self.id))
         elif error is not None and error.is_restarted:
             self.fail(restarted(self.id))

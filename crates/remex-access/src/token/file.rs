@@ -14,7 +14,7 @@ const MAX_NAME_LEN: usize = 64;
 /// The contents of a token file.
 ///
 /// ```
-/// use remex_server::token::TokenFile;
+/// use remex_access::token::TokenFile;
 ///
 /// let file = TokenFile::parse(
 ///     "# Rotated every month.\n\
@@ -23,7 +23,7 @@ const MAX_NAME_LEN: usize = 64;
 /// )?;
 /// assert_eq!(file.tokens[0].name, "ci");
 /// assert_eq!(file.tokens[1].name, "9f86d081");
-/// # Ok::<(), remex_server::token::FileError>(())
+/// # Ok::<(), remex_access::token::FileError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenFile {

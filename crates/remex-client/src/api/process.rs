@@ -484,7 +484,7 @@ impl Client {
     /// ```
     pub async fn process(&self, id: impl Into<String>) -> Result<Process, Error> {
         let id = id.into();
-        if let Some(process) = Process::shared(self, &id) {
+        if let Some(process) = Process::shared(self, &id, None) {
             return Ok(process);
         }
         let probe = wire::Read {
@@ -502,7 +502,7 @@ impl Client {
         queue.identify(found.incarnation);
         if let Err(error) = self.core().add_queue(&queue) {
             // Another task may have made a handle meanwhile.
-            return Process::shared(self, &id).ok_or(error);
+            return Process::shared(self, &id, found.incarnation).ok_or(error);
         }
         if found.closed || self.core().missed_closes() != missed_closes {
             queue.on_maybe_closed();
@@ -518,9 +518,9 @@ impl Process {
         Self { handle: Arc::new(handle) }
     }
 
-    /// Returns another handle on a process that this client follows.
-    pub(crate) fn shared(client: &Client, id: &str) -> Option<Self> {
-        client.core().share_queue(id).map(|queue| Self::foreign(client, queue))
+    /// Returns another handle on a process that this client follows: on this start, or on the one that has the id now.
+    pub(crate) fn shared(client: &Client, id: &str, incarnation: Option<u64>) -> Option<Self> {
+        client.core().share_queue(id, incarnation).map(|queue| Self::foreign(client, queue))
     }
 
     /// Returns a handle on a process that others started.

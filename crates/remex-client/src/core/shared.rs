@@ -115,8 +115,8 @@ struct CoreState {
     protocol_errors: ProtocolErrors,
     /// Counts disconnects: a call sent before one may have been sent twice.
     disconnects: u64,
-    /// Counts closes of processes without a handle.
-    unfollowed_closes: u64,
+    /// Counts closes of processes.
+    closes: u64,
     end: SessionEnd,
 }
 
@@ -154,7 +154,7 @@ impl Core {
                 answers: 0,
                 protocol_errors: ProtocolErrors::default(),
                 disconnects: 0,
-                unfollowed_closes: 0,
+                closes: 0,
                 end: SessionEnd::NotRequested,
             }),
             bell: Notify::new(),
@@ -197,10 +197,10 @@ impl Core {
         self.lock().disconnects
     }
 
-    /// Returns what changes whenever the close of a process without a handle may have been missed.
+    /// Returns what changes whenever a handle that is made later may miss the close of its process.
     pub(crate) fn missed_closes(&self) -> (u64, u64) {
         let state = self.lock();
-        (state.disconnects, state.unfollowed_closes)
+        (state.disconnects, state.closes)
     }
 
     /// Records that the owner is ending the session.
@@ -404,7 +404,7 @@ impl Core {
             return Err(Error::Protocol { what: "the target changed its kind of transport".to_owned() });
         }
         let _ = self.welcome.set(welcome.clone());
-        let (queues, unfollowed): (Vec<_>, Vec<_>) = {
+        let (earlier, queues, unfollowed): (Vec<_>, Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             let CoreState { pending, outgoing, .. } = &mut *state;
             *outgoing = Outgoing::default();
@@ -415,6 +415,8 @@ impl Core {
                 consumed: enabled.contains(&Capability::Consumed),
             };
             (
+                // A handle on the process after them may be from after the disconnect.
+                state.followed.values_mut().flat_map(ProcessQueues::take_earlier).collect(),
                 state.followed.values().filter_map(ProcessQueues::newest).cloned().collect(),
                 // Any of them may have been restarted meanwhile.
                 state
@@ -424,6 +426,9 @@ impl Core {
                     .collect(),
             )
         };
+        for queue in earlier {
+            queue.on_succeeded();
+        }
         for queue in queues {
             self.resume_queue(&queue);
         }

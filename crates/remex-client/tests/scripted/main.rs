@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
+mod attaching;
 mod breaches;
 mod future;
 mod notifications;

@@ -30,12 +30,25 @@ async fn list_nothing(server: &mut Server) {
 /// Answers with a process `p` that was started at this time, and with what a client asks to observe the session `w`; returns
 /// the parameters of that.
 async fn accept_with(server: &mut Server, state: &str, started_at_ms: u64) -> Value {
+    accept_listed(server, state, started_at_ms, None).await
+}
+
+/// The same for a start of the process that the list names.
+async fn accept_listed(
+    server: &mut Server,
+    state: &str,
+    started_at_ms: u64,
+    incarnation: Option<u64>,
+) -> Value {
     let (id, _) = server.expect("process/list").await;
-    let process = json!({
+    let mut process = json!({
         "processId": "p", "sessionId": "w", "argv": ["true"], "cwd": "file:///", "pid": null, "tty": false,
         "labels": {}, "state": state, "startedAtMs": started_at_ms, "endedAtMs": null, "exitCode": null,
         "signal": null, "cause": null, "produced": {"stdout": 0, "stderr": 0, "pty": 0}, "retainedBytes": 0,
     });
+    if let Some(incarnation) = incarnation {
+        process["incarnation"] = json!(incarnation);
+    }
     server.answer(&id, json!({"processes": [process]})).await;
     let (id, params) = server.expect("session/observe").await;
     server.answer(&id, json!({})).await;
@@ -173,4 +186,62 @@ async fn a_server_with_endless_processes_gets_an_end_of_reports() {
     }
     // Those that wait, and those that had been sent meanwhile.
     assert!((1..PROCESSES / 2).contains(&reports), "{reports} reports");
+}
+
+/// Returns an observed event that names the start of its process.
+fn named(note: Value, incarnation: u64) -> Value {
+    let mut note = observed(note);
+    note["params"]["incarnation"] = json!(incarnation);
+    note
+}
+
+#[tokio::test]
+async fn a_process_that_was_restarted_while_its_observer_was_away_is_wanted_from_its_first_event() {
+    let (mut events, mut server, _) = observing().await;
+    for seq in 1..=3 {
+        server.send(named(output("p", seq), 41)).await;
+        assert_eq!(next_output(&mut events).await, ("p".to_owned(), seq));
+    }
+    server.hang_up();
+    tokio::join!(async { assert_eq!(next_output(&mut events).await, ("p".to_owned(), 1)) }, async {
+        server.reconnect().await;
+        let params = accept_listed(&mut server, "running", 1_000, Some(42)).await;
+        assert_eq!(params["fromSeq"], json!({"p": 1}));
+        server.send(named(output("p", 1), 42)).await;
+    });
+}
+
+#[tokio::test]
+async fn a_process_that_is_restarted_between_the_list_and_the_request_is_asked_for_again() {
+    let (mut events, mut server, _) = observing().await;
+    for seq in 1..=3 {
+        server.send(named(output("p", seq), 41)).await;
+        assert_eq!(next_output(&mut events).await, ("p".to_owned(), seq));
+    }
+    server.hang_up();
+    tokio::join!(async { assert_eq!(next_output(&mut events).await, ("p".to_owned(), 1)) }, async {
+        server.reconnect().await;
+        let params = accept_listed(&mut server, "running", 1_000, Some(41)).await;
+        assert_eq!(params["fromSeq"], json!({"p": 4}));
+        server.send(named(output("p", 4), 42)).await;
+        let (id, _) = server.expect("session/unobserve").await;
+        server.answer(&id, json!({})).await;
+        let params = accept_listed(&mut server, "running", 1_000, Some(42)).await;
+        assert_eq!(params["fromSeq"], json!({"p": 1}));
+        server.send(named(output("p", 1), 42)).await;
+    });
+}
+
+#[tokio::test]
+async fn a_process_is_observed_from_its_first_event_after_a_restart_and_its_close_is_not_repeated() {
+    let (mut events, mut server, _) = observing().await;
+    server.send(named(output("p", 1), 41)).await;
+    for _ in ["once", "again"] {
+        server.send(named(closed("p", 2), 41)).await;
+    }
+    server.send(named(output("p", 1), 42)).await;
+    assert_eq!(next_output(&mut events).await, ("p".to_owned(), 1));
+    let event = soon("the close", events.next()).await.unwrap();
+    assert!(matches!(event.event, Ok(Event::Closed(_))), "{event:?}");
+    assert_eq!(next_output(&mut events).await, ("p".to_owned(), 1));
 }

@@ -1,8 +1,10 @@
 //! Processes that others restart, or that were restarted while the client was away: nobody here reads the new one, which
 //! must run on all the same.
 
+use std::{future::poll_fn, pin::pin, task::Poll};
+
 use remex_client::{
-    Client, Command, Process,
+    Client, Command, ConnectionState, Process,
     process::{Event, Termination},
 };
 use serde_json::{Value, json};
@@ -43,6 +45,22 @@ async fn refuse_or_answer(server: &mut Server, wanted: Option<u64>) {
     } else {
         answer_read(server, &id).await;
     }
+}
+
+/// Returns the answer to a read of the old process, which has printed nothing.
+fn silent(closed: bool) -> Value {
+    json!({"chunks": [], "nextSeq": 1, "exited": closed, "exitCode": null, "closed": closed, "failure": null,
+        "sandboxDenied": false, "incarnation": OLD})
+}
+
+/// Answers a restart through a reference with the new process.
+async fn restart(client: &Client, server: &mut Server, session: &str) {
+    let reference = client.process_ref(session, "p");
+    let (restarted, ()) = tokio::join!(soon("a restart", reference.restart(Termination::Kill)), async {
+        let (id, _) = server.expect("process/restart").await;
+        server.answer(&id, json!({"processId": "p", "sandboxType": "none", "incarnation": NEW})).await;
+    });
+    restarted.unwrap();
 }
 
 /// Answers a read of the new process, which has printed five pieces.
@@ -242,4 +260,91 @@ async fn an_event_of_a_newer_server_that_nobody_follows_holds_up_nothing() {
     consumed(&mut server, OLD, 1 << 60).await;
     server.send(named(broken_output("p", 7), OLD)).await;
     consumed(&mut server, OLD, 1 << 60).await;
+}
+
+#[tokio::test]
+async fn a_handle_on_a_process_that_closes_meanwhile_and_is_restarted_does_not_wait_for_the_rest() {
+    let (client, mut server) = Server::connect().await;
+    let (handle, ()) = tokio::join!(soon("a handle", client.process("p")), async {
+        let (id, _) = server.expect("process/read").await;
+        // Both have arrived before the caller sees the first.
+        let answer = json!({"id": id, "result": silent(false)});
+        server.say(&format!("{answer}\n{}", closed(1, OLD))).await;
+        refuse_or_answer(&mut server, Some(OLD)).await;
+    });
+    let error = soon("the end", handle.unwrap().events().next()).await.unwrap_err();
+    assert!(error.is_restarted(), "{error}");
+}
+
+#[tokio::test]
+async fn a_handle_on_a_process_whose_close_another_handle_has_got_does_not_wait_for_it() {
+    for is_kept in [false, true] {
+        let (client, mut server) = Server::connect().await;
+        let mut late = pin!(client.process("p"));
+        assert!(poll_fn(|context| Poll::Ready(late.as_mut().poll(context).is_pending())).await);
+        let (id, _) = server.expect("process/read").await;
+        server.answer(&id, silent(false)).await;
+        let (other, ()) = tokio::join!(soon("a handle", client.process("p")), async {
+            for _ in ["whether it exists", "its output"] {
+                let (id, _) = server.expect("process/read").await;
+                server.answer(&id, silent(false)).await;
+            }
+            server.send(closed(1, OLD)).await;
+        });
+        let other = other.unwrap();
+        if is_kept {
+            restart(&client, &mut server, client.session_id()).await;
+        } else {
+            soon("the close", other.events().next()).await.unwrap();
+        }
+        let kept = Some(other).filter(|_| is_kept);
+        let late = soon("the late handle", late).await.unwrap();
+        let mut events = late.events();
+        let (event, ()) = tokio::join!(soon("the end", events.next()), async {
+            if !is_kept {
+                refuse_or_answer(&mut server, Some(OLD)).await;
+            }
+        });
+        match event {
+            Ok(Some(Event::Closed(_))) => assert!(is_kept),
+            Err(error) => assert!(error.is_restarted() && !is_kept, "{error}"),
+            other => panic!("{other:?}"),
+        }
+        drop(kept);
+    }
+}
+
+#[tokio::test]
+async fn an_old_handle_ends_with_its_connection_even_if_another_start_is_under_way() {
+    let (client, mut server) = Server::connect().await;
+    let old = start(&client, &mut server).await;
+    restart(&client, &mut server, client.session_id()).await;
+    let mut states = client.connection_states();
+    server.hang_up();
+    soon("the disconnect", states.wait_for(|state| matches!(state, ConnectionState::Reconnecting { .. })))
+        .await
+        .unwrap();
+    let command = Command::new("prog").id("p");
+    let (refused, ()) = tokio::join!(soon("an answer", command.start(&client)), async {
+        server.reconnect().await;
+        let (id, _) = server.expect("process/start").await;
+        let error = json!({"code": -32600, "message": "taken", "data": {"kind": "processExists"}});
+        server.send(json!({"id": id, "error": error})).await;
+    });
+    refused.unwrap_err();
+    let error = soon("the end", old.events().next()).await.unwrap_err();
+    assert!(error.is_restarted(), "{error}");
+}
+
+#[tokio::test]
+async fn a_restart_through_the_name_of_the_own_session_is_one_of_its_process() {
+    let (client, mut server) = Server::connect_named("build").await;
+    let _old = start(&client, &mut server).await;
+    restart(&client, &mut server, "build").await;
+    let (new, ()) = tokio::join!(soon("a handle", client.process("p")), async {
+        for wanted in [None, Some(NEW)] {
+            refuse_or_answer(&mut server, wanted).await;
+        }
+    });
+    new.unwrap();
 }

@@ -1,6 +1,6 @@
 //! A server that says what a test wants it to say, also when its client comes back.
 
-use remex_client::{Client, Link, Options, Target};
+use remex_client::{Client, Link, Options, Session, Target};
 use remex_proto::Blob;
 use remex_rpc::{ReadHalf, WriteHalf, memory::pipe};
 use serde_json::{Value, json};
@@ -26,13 +26,22 @@ impl Server {
 
     /// Connects a client to a server of its own that says this welcome.
     pub(crate) async fn connect_with(welcome: Value) -> (Client, Self) {
+        Self::connect_as(Options::default(), welcome).await
+    }
+
+    /// Connects a client that asks for a session with this name.
+    pub(crate) async fn connect_named(name: &str) -> (Client, Self) {
+        Self::connect_as(Options::default().session(Session::Create(name.to_owned())), usual_welcome()).await
+    }
+
+    async fn connect_as(options: Options, welcome: Value) -> (Client, Self) {
         let (dialled, mut connections) = mpsc::unbounded_channel();
         let target = Target::custom("the server of this test", move || {
             let ((reader, writer), far) = pipe();
             dialled.send(far).unwrap();
             async move { Ok(Link::lines(reader, writer)) }
         });
-        let (client, server) = tokio::join!(Client::connect_with(target, Options::default()), async {
+        let (client, server) = tokio::join!(Client::connect_with(target, options), async {
             let (reader, writer) = soon("the first connection", connections.recv()).await.unwrap();
             let mut server = Self { connections, lines: BufReader::new(reader).lines(), writer };
             server.welcome(welcome).await;

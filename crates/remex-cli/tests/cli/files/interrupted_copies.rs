@@ -1,6 +1,7 @@
 //! Copies that a lost connection, a killed process or a stopped server interrupts.
 
 use std::{
+    env,
     fs::{self, OpenOptions, Permissions},
     io::Write as _,
     os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
@@ -19,11 +20,13 @@ use crate::{
 
 const MEBIBYTE: u64 = 1 << 20;
 
+/// Two gibibytes with `scripts/soak`.
 #[test]
-fn two_gibibytes_arrive_byte_by_byte_through_five_cuts() {
-    let cuts = [100, 500, 7, 900, 300].map(|mebibytes| mebibytes * MEBIBYTE);
-    let (world, proxy) = World::behind(|address| DisconnectingProxy::start(address, &cuts));
-    sparse(&world.here.path("image"), 2048);
+fn a_large_file_arrives_byte_by_byte_through_five_disconnects() {
+    let size = env::var("REMEX_COPY_MEBIBYTES").map_or(256, |size| size.parse().expect("a number"));
+    let disconnects = [13, 60, 1, 110, 40].map(|mebibytes| mebibytes * MEBIBYTE * size / 256);
+    let (world, proxy) = World::behind(|address| DisconnectingProxy::start(address, &disconnects));
+    sparse(&world.here.path("image"), size);
     let mut copy = world.here.remex(&["cp", "image", "build:"]).stdin(Stdio::null()).spawn().unwrap();
     let watched = Watched::new(Pid::from_child(&copy));
     let mut carried = 0;

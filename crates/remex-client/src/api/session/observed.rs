@@ -44,6 +44,8 @@ struct ObservedProcess {
     position: u64,
     /// Tells it from another process with the same id, once it is known.
     started_at_ms: Option<u64>,
+    /// The same, if the server says it.
+    incarnation: Option<u64>,
     progress: ObservedState,
 }
 
@@ -113,8 +115,9 @@ impl Observed {
             };
             let is_over = from == ObserveFrom::Now && entry.state == wire_process::State::Closed;
             let progress = if is_over { ObservedState::Closed(None) } else { ObservedState::Open };
-            let started_at_ms = started_at_ms(&entry);
-            processes.insert(entry.process_id, ObservedProcess { position, started_at_ms, progress });
+            let (started_at_ms, incarnation) = (started_at_ms(&entry), entry.incarnation);
+            processes
+                .insert(entry.process_id, ObservedProcess { position, started_at_ms, incarnation, progress });
         }
         let mut observed = Self {
             client: client.clone(),
@@ -143,7 +146,9 @@ impl Observed {
                 self.set().await?;
             }
             match self.route.next().await {
-                RouteEvent::Process { process_id, event } => self.take(process_id, event),
+                RouteEvent::Process { process_id, incarnation, event } => {
+                    self.take(process_id, incarnation, event);
+                }
                 RouteEvent::SessionEnded => self.has_ended = true,
                 RouteEvent::Lost(loss) => return Err(loss.into()),
                 RouteEvent::Disconnected => self.state = State::Unset,
@@ -154,14 +159,20 @@ impl Observed {
     }
 
     /// Orders an event: what was seen is left out, what is missing is a gap.
-    fn take(&mut self, process_id: String, event: Result<Event, Error>) {
+    fn take(&mut self, process_id: String, incarnation: Option<u64>, event: Result<Event, Error>) {
         let process = self.processes.entry(process_id.clone()).or_default();
+        let is_another =
+            incarnation.is_some() && process.incarnation.is_some_and(|known| Some(known) != incarnation);
+        let is_same = incarnation.is_some() && process.incarnation == incarnation;
         match process.progress {
+            _ if is_another => *process = ObservedProcess::default(),
             ObservedState::Open => {}
+            ObservedState::Closed(_) if is_same => return,
             // A closed process sends nothing more, so this is another one with its id.
             ObservedState::Closed(_) => *process = ObservedProcess::default(),
             ObservedState::Broken => return,
         }
+        process.incarnation = process.incarnation.or(incarnation);
         let range = event.and_then(|event| Ok((range_of(&event)?, event)));
         let ((first, last), event) = match range {
             Ok(event) => event,
@@ -171,6 +182,11 @@ impl Observed {
             }
         };
         if last <= process.position {
+            return;
+        }
+        if is_another && first > 1 {
+            // It was restarted just before the server was asked, which then left out its first events.
+            self.state = State::Stale;
             return;
         }
         if first > process.position + 1 {
@@ -195,6 +211,7 @@ impl Observed {
                 process = ObservedProcess::default();
             }
             process.started_at_ms = started_at_ms(&entry);
+            process.incarnation = entry.incarnation;
             listed.insert(entry.process_id, process);
         }
         self.processes = listed;
@@ -245,6 +262,9 @@ impl Observed {
 impl ObservedProcess {
     /// Returns whether this is the process that the server lists with its id.
     fn is(&self, entry: &wire_process::Entry) -> bool {
+        if let (Some(known), Some(listed)) = (self.incarnation, entry.incarnation) {
+            return known == listed;
+        }
         match (self.started_at_ms, self.progress) {
             (Some(started), _) => started == entry.started_at_ms,
             // It was only seen live.

@@ -37,7 +37,7 @@ struct FeedState {
 
 impl Follower for Feed {
     fn on_started(&self, client: &Client, process_id: &str) {
-        let Some(process) = Process::shared(client, process_id) else { return };
+        let Some(process) = Process::shared(client, process_id, None) else { return };
         let mut state = self.lock();
         state.new.push_back((process_id.to_owned(), process.events()));
         state.waker.take().inspect(Waker::wake_by_ref);

@@ -27,6 +27,7 @@ enum Subject {
     Observed {
         session_id: String,
         process_id: String,
+        incarnation: Option<u64>,
     },
 }
 
@@ -54,9 +55,13 @@ impl Subject {
         }
         let ids: Ids<'_> = serde_json::from_str(params).ok()?;
         if let Some(process_id) = decoded(ids.process_id) {
+            let incarnation = decoded(ids.incarnation);
             return Some(match ids.session_id {
-                Some(id) => Self::Observed { session_id: decoded(Some(id)).unwrap_or_default(), process_id },
-                None => Self::Process(process_id, decoded(ids.incarnation)),
+                Some(id) => {
+                    let session_id = decoded(Some(id)).unwrap_or_default();
+                    Self::Observed { session_id, process_id, incarnation }
+                }
+                None => Self::Process(process_id, incarnation),
             });
         }
         let http = decoded(ids.request_id).map(RouteKey::Http);
@@ -186,9 +191,9 @@ impl Core {
             | ServerNote::NetworkPolicyDecision(_) => return,
         };
         if let Some(session_id) = event.observed_session() {
-            let key = RouteKey::Session(session_id.to_owned());
+            let (key, incarnation) = (RouteKey::Session(session_id.to_owned()), event.incarnation());
             let (process_id, event) = event.into_event();
-            return self.route(&key, RouteEvent::Process { process_id, event: Ok(event) });
+            return self.route(&key, RouteEvent::Process { process_id, incarnation, event: Ok(event) });
         }
         self.on_process_event(event);
     }
@@ -225,8 +230,8 @@ impl Core {
                     route.end(RouteEvent::Broken(error));
                 }
             }
-            Subject::Observed { session_id, process_id } => {
-                let event = RouteEvent::Process { process_id, event: Err(error) };
+            Subject::Observed { session_id, process_id, incarnation } => {
+                let event = RouteEvent::Process { process_id, incarnation, event: Err(error) };
                 self.route(&RouteKey::Session(session_id), event);
             }
         }

@@ -40,11 +40,21 @@ impl ProcessQueues {
         self.runs.last().map(|run| &run.queue)
     }
 
-    /// Returns the same for one handle more, unless its process was restarted.
-    pub(super) fn share(&mut self) -> Option<Arc<EventQueue>> {
-        let newest = self.runs.last_mut().filter(|run| !run.queue.is_replaced())?;
-        newest.handles += 1;
-        Some(Arc::clone(&newest.queue))
+    /// Returns the queue of a start for one handle more; without an incarnation the newest, unless its process was
+    /// restarted.
+    pub(super) fn share(&mut self, incarnation: Option<u64>) -> Option<Arc<EventQueue>> {
+        let run = match incarnation {
+            None => self.runs.last_mut().filter(|run| !run.queue.is_replaced())?,
+            Some(_) => self.runs.iter_mut().find(|run| run.queue.incarnation() == incarnation)?,
+        };
+        run.handles += 1;
+        Some(Arc::clone(&run.queue))
+    }
+
+    /// Returns whether there may be a queue for another start: the newest is of one before a restart, and this one has none.
+    pub(super) fn may_succeed(&self, incarnation: Option<u64>) -> bool {
+        let is_known = incarnation.is_some() && self.named(incarnation).is_some();
+        !is_known && self.newest().is_none_or(|newest| newest.is_replaced())
     }
 
     /// Adds the queue of the process after a restart.

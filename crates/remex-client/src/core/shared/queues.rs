@@ -11,7 +11,7 @@ use super::{
     process_queues::{Left, ProcessQueues},
 };
 use crate::{
-    ConnectionState, Error,
+    ConnectionState, Error, Session,
     base::error::{is_restarted, is_unknown_process, usage},
     core::event_queue::{AFTER_EVERYTHING, Close, EventQueue, ProcessEvent, QueueAction},
 };
@@ -27,7 +27,7 @@ impl Core {
             None => {
                 state.followed.insert(queue.id.clone(), ProcessQueues::new(Arc::clone(queue)));
             }
-            Some(followed) if followed.newest().is_none_or(|newest| newest.is_replaced()) => {
+            Some(followed) if followed.may_succeed(queue.incarnation()) => {
                 followed.succeed(Arc::clone(queue));
             }
             Some(_) => {
@@ -44,9 +44,9 @@ impl Core {
         if self.welcome().has_sessions() { Close::Announced } else { Close::AfterSilence }
     }
 
-    /// Returns the queue of a process that has a handle, for another one.
-    pub(crate) fn share_queue(&self, process_id: &str) -> Option<Arc<EventQueue>> {
-        self.lock().followed.get_mut(process_id)?.share()
+    /// Returns the queue of a process that has a handle, for another one: of this start, or of the one that has the id now.
+    pub(crate) fn share_queue(&self, process_id: &str, incarnation: Option<u64>) -> Option<Arc<EventQueue>> {
+        self.lock().followed.get_mut(process_id)?.share(incarnation)
     }
 
     /// Returns the newest queue of a process that has a handle.
@@ -133,13 +133,14 @@ impl Core {
     pub(super) fn on_process_event(&self, event: ProcessEvent) {
         let ((process_id, seq), incarnation) = (event.position(), event.incarnation());
         let mut state = self.lock();
+        let is_closed = matches!(event, ProcessEvent::Closed(_));
+        state.closes += u64::from(is_closed);
         if let Some(queue) = state.receiver(process_id, incarnation).cloned() {
             drop(state);
             let action = queue.on_event(event);
             return self.perform(&queue, action);
         }
-        if matches!(event, ProcessEvent::Closed(_)) {
-            state.unfollowed_closes += 1;
+        if is_closed {
             state.forget_unfollowed(process_id, incarnation);
         } else if incarnation.is_some() {
             state.find_unfollowed(process_id, incarnation);
@@ -231,8 +232,13 @@ impl Core {
     }
 
     /// Returns whether the session that a request names is the own one.
-    pub(super) fn is_own(&self, session_id: Option<&str>) -> bool {
-        session_id.is_none_or(|id| id == self.welcome().session_id)
+    pub(super) fn is_own(&self, session: Option<&str>) -> bool {
+        let name = match &self.options.session {
+            Session::New => None,
+            Session::Create(name) | Session::Named(name) => Some(name.as_str()),
+            Session::Resume { id, .. } => Some(id.as_str()),
+        };
+        session.is_none_or(|asked| asked == self.welcome().session_id || Some(asked) == name)
     }
 
     /// Records the position of a caller that polls a process with `process/read`.

@@ -42,6 +42,8 @@ pub(crate) enum RouteEvent {
     /// An event of a process of an observed session, or why it cannot be decoded.
     Process {
         process_id: String,
+        /// The start that it names.
+        incarnation: Option<u64>,
         event: Result<Event, Error>,
     },
     /// An observed session has ended; the last events of its processes may follow.
@@ -111,7 +113,7 @@ impl RouteEvent {
     fn len(&self) -> usize {
         match self {
             RouteEvent::Body(delta) => delta.delta_base64.len(),
-            RouteEvent::Process { process_id, event } => {
+            RouteEvent::Process { process_id, event, .. } => {
                 // The text of an error quotes what the server has sent.
                 let content = event.as_ref().map_or_else(|error| error.what().len(), Event::len);
                 process_id.len() + content + EVENT_BYTES

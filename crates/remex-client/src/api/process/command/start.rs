@@ -12,7 +12,7 @@ use crate::{
         fs::AsHostPath,
         process::{Handle, Output, Process, Stdin, StdinSlot},
     },
-    base::error::usage,
+    base::error::{is_unknown_process, usage},
     core::event_queue::{EventQueue, History},
 };
 
@@ -151,13 +151,15 @@ impl Command {
         let Some(id) = &self.id else {
             return Err(usage("cannot attach to a process without an id", "set the `id` of the command"));
         };
-        if let Some(process) = Process::shared(client, id) {
-            return Ok(process);
+        // A start would first take the output that is held for the client of the session, and be refused.
+        match client.process(id.clone()).await {
+            Err(error) if is_unknown_process(&error) => {}
+            found => return found,
         }
         match self.start(client).await {
             Err(error) if is_taken(&error) => client.process(id.clone()).await,
             // Another task of this program is starting it.
-            Err(error) => Process::shared(client, id).ok_or(error),
+            Err(error) => Process::shared(client, id, None).ok_or(error),
             started => started,
         }
     }
