@@ -1,16 +1,19 @@
-//! The wall clock, for times shown to people. Deadlines use [`std::time::Instant`], or [`steady_ms`] if people
-//! see them too.
+//! The wall clock, for times shown to people, and times in the milliseconds of the wire. Deadlines use
+//! [`std::time::Instant`], or [`steady_ms`] if people see them too.
 
 use std::{
     sync::OnceLock,
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// Returns milliseconds since the Unix epoch.
 pub fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis)
+}
+
+/// Returns a duration in whole milliseconds; the largest number if it is longer.
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns milliseconds since the Unix epoch, unaffected by changes to the clock since the server started.
@@ -19,5 +22,5 @@ pub fn now_ms() -> u64 {
 pub fn steady_ms() -> u64 {
     static BEGIN: OnceLock<(Instant, u64)> = OnceLock::new();
     let (begin, begin_ms) = BEGIN.get_or_init(|| (Instant::now(), now_ms()));
-    begin_ms.saturating_add(u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX))
+    begin_ms.saturating_add(millis(begin.elapsed()))
 }

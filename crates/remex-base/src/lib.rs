@@ -1,15 +1,15 @@
-//! Plain values and tools that have no subject of their own: locks, time, limits, tasks, threads, files.
+//! Plain values and tools that have no subject of their own: locks, time, quoting, limits, tasks, threads, files.
 //!
 //! Features: `server` adds what only a server needs, on Linux; `testing` lets tests break and occupy it.
 
 mod lock;
 
 pub mod certificate;
+pub mod clock;
+pub mod quote;
 
 #[cfg(feature = "server")]
 pub mod available_memory;
-#[cfg(feature = "server")]
-pub mod clock;
 #[cfg(feature = "server")]
 pub mod compute;
 #[cfg(feature = "server")]

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use remex_proto::{ErrorKind, RpcError, state::output_log};
 
+use crate::clock::millis;
+
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
@@ -305,7 +307,7 @@ impl Limits {
             retain_bytes: self.retain_bytes,
             retain_events: self.retain_events,
             chunk_bytes: self.chunk_bytes,
-            chunk_ms: u64::try_from(self.chunk_time.as_millis()).unwrap_or(u64::MAX),
+            chunk_ms: millis(self.chunk_time),
             head_bytes: self.head_bytes,
         }
     }

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::quote::shell_word;
+
 /// The error for a file that other users can change or replace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OthersCanWrite {
@@ -37,7 +39,8 @@ impl OthersCanWrite {
 
     /// Returns the command that fixes it.
     pub fn hint(&self) -> String {
-        let path = shell_word(&self.writable.display().to_string());
+        let shown = self.writable.display().to_string();
+        let path = shell_word(&shown);
         match self.owner {
             None => format!("run `chmod go-w {path}`"),
             Some(_) => format!("run `chown {} {path}`, or put the file elsewhere", own_uid()),
@@ -116,15 +119,6 @@ fn can_replace_entries(directory: &fs::Metadata) -> bool {
     let has_own_group = directory.gid() == directory.uid();
     let is_writable = mode & 0o002 != 0 || (mode & 0o020 != 0 && !has_own_group);
     is_writable && !is_sticky
-}
-
-/// Quotes a word for a shell if it needs that.
-fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

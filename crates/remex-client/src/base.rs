@@ -6,6 +6,5 @@ pub(crate) mod event;
 pub(crate) mod options;
 pub(crate) mod platform;
 pub(crate) mod refusal;
-pub(crate) mod shell_word;
 pub(crate) mod trace;
 pub(crate) mod url;

@@ -14,12 +14,12 @@ const MAX_ENCODED: usize = 900 << 10;
 
 /// Why a tool call failed, and what to do about it, in sentences for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct ToolError {
     message: String,
     hint: Option<String>,
 }
 
-impl Problem {
+impl ToolError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: None }
     }
@@ -37,7 +37,7 @@ impl Problem {
     }
 }
 
-impl From<Error> for Problem {
+impl From<Error> for ToolError {
     fn from(error: Error) -> Self {
         Self { message: error.message(), hint: hint(&error).map(str::to_owned) }
     }
@@ -89,7 +89,7 @@ fn hint(error: &Error) -> Option<&'static str> {
     })
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         match &self.hint {
@@ -100,11 +100,11 @@ impl fmt::Display for Problem {
 }
 
 /// What a tool call answers.
-pub(crate) type Answer = Result<Answered, Problem>;
+pub(crate) type Answer = Result<ToolResult, ToolError>;
 
 /// The outcome of a tool call that succeeded.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct ToolResult {
     text: String,
     data: serde_json::Value,
     image: Option<Image>,
@@ -117,7 +117,7 @@ pub(crate) struct Image {
     pub(crate) mime_type: &'static str,
 }
 
-impl Answered {
+impl ToolResult {
     pub(crate) fn new(text: impl Into<String>, data: &impl Serialize) -> Self {
         let data = serde_json::to_value(data).expect("results have only text keys");
         Self { text: text.into(), data, image: None }
@@ -136,9 +136,9 @@ impl Answered {
 }
 
 /// Returns an answer as the protocol has it.
-pub(crate) fn tool_result(answer: Answer) -> CallToolResult {
+pub(crate) fn call_result(answer: Answer) -> CallToolResult {
     match answer {
-        Ok(Answered { text, data, image }) => {
+        Ok(ToolResult { text, data, image }) => {
             let is_short = text.len() <= MAX_REPEATED && image.is_none();
             let mut content = vec![ContentBlock::text(bounded(text, MAX_ENCODED))];
             content.extend(image.map(|image| ContentBlock::image(image.base64, image.mime_type)));
@@ -146,8 +146,8 @@ pub(crate) fn tool_result(answer: Answer) -> CallToolResult {
             result.structured_content = is_short.then_some(data);
             result
         }
-        Err(problem) => {
-            CallToolResult::error(vec![ContentBlock::text(bounded(problem.to_string(), MAX_ENCODED))])
+        Err(error) => {
+            CallToolResult::error(vec![ContentBlock::text(bounded(error.to_string(), MAX_ENCODED))])
         }
     }
 }
@@ -186,7 +186,7 @@ mod tests {
     fn an_answer_stays_below_what_clients_accept() {
         for text in ["\n".repeat(1 << 20), "\u{1}".repeat(1 << 20), "ä".repeat(1 << 20), "a".repeat(1 << 20)]
         {
-            let result = tool_result(Ok(Answered::new(text, &())));
+            let result = call_result(Ok(ToolResult::new(text, &())));
             let json = serde_json::to_string(&result).unwrap();
             assert!(json.len() < 1 << 20 && json.contains("bytes left out"), "{}", json.len());
         }
@@ -197,7 +197,7 @@ mod tests {
     fn long_text_is_not_repeated_as_data() {
         let repeated = |len: usize| {
             let text = "x".repeat(len);
-            tool_result(Ok(Answered::new(text.clone(), &text))).structured_content.is_some()
+            call_result(Ok(ToolResult::new(text.clone(), &text))).structured_content.is_some()
         };
         assert!(repeated(2000) && !repeated(3000));
     }

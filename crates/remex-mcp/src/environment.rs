@@ -14,11 +14,12 @@ use std::{
     time::Duration,
 };
 
+use remex_base::clock::now_ms;
 use remex_client::{Client, Command, ConnectionState, Options, process::Sandbox};
 use remex_proto::HostPath;
 use tokio::sync::Mutex;
 
-use crate::answer::Problem;
+use crate::answer::ToolError;
 
 /// The client name that servers are told.
 const CLIENT_NAME: &str = "remex-mcp";
@@ -110,7 +111,7 @@ impl Environment {
     }
 
     /// Returns its client, which is a new one if there is none yet or its session is lost.
-    pub(crate) async fn client(&self) -> Result<Client, Problem> {
+    pub(crate) async fn client(&self) -> Result<Client, ToolError> {
         let mut client = self.client.lock().await;
         if let Some(client) = &*client
             && !matches!(client.connection_state(), ConnectionState::Lost(_))
@@ -123,12 +124,12 @@ impl Environment {
             .detach_ttl(Duration::MAX)
             .reconnect_timeout(RECONNECT_TIMEOUT);
         let connected = (self.connect)(options).await.map_err(|error| {
-            Problem::new(format!("cannot connect to environment `{}`: {error}", self.name))
+            ToolError::new(format!("cannot connect to environment `{}`: {error}", self.name))
                 .with_hint("choose another environment, or try again later")
         })?;
-        if let Err(problem) = self.confine_files(&connected) {
+        if let Err(error) = self.confine_files(&connected) {
             let _ = connected.end().await;
-            return Err(problem);
+            return Err(error);
         }
         tokio::spawn(end_left_behind(connected.clone()));
         *client = Some(connected.clone());
@@ -159,7 +160,7 @@ impl Environment {
         client: &Client,
         command: Command,
         cwd: Option<&str>,
-    ) -> Result<Command, Problem> {
+    ) -> Result<Command, ToolError> {
         let mut command = (self.prepare)(command);
         if let Some(sandbox) = self.sandbox(client)? {
             command = command.sandbox(sandbox);
@@ -171,16 +172,16 @@ impl Environment {
         }
     }
 
-    fn confine_files(&self, client: &Client) -> Result<(), Problem> {
+    fn confine_files(&self, client: &Client) -> Result<(), ToolError> {
         let Some(sandbox) = self.sandbox(client)? else { return Ok(()) };
         Ok(client.confine_files(&sandbox, self.path(client, "")?)?)
     }
 
-    fn sandbox(&self, client: &Client) -> Result<Option<Sandbox>, Problem> {
+    fn sandbox(&self, client: &Client) -> Result<Option<Sandbox>, ToolError> {
         let Some(confine) = &self.confine else { return Ok(None) };
-        let absolute = |path: &str| self.path(client, path).map_err(|problem| problem.to_string());
+        let absolute = |path: &str| self.path(client, path).map_err(|error| error.to_string());
         let sandbox = confine(&absolute).map_err(|why| {
-            Problem::new(format!("cannot confine what runs on environment `{}`: {why}", self.name))
+            ToolError::new(format!("cannot confine what runs on environment `{}`: {why}", self.name))
                 .with_hint("choose another environment")
         })?;
         // A model chooses where a command runs, and must not choose its workspace with that.
@@ -189,7 +190,7 @@ impl Environment {
     }
 
     /// Makes a path absolute: relative to the directory of the environment; `~` is the home directory.
-    pub(crate) fn path(&self, client: &Client, path: &str) -> Result<PathBuf, Problem> {
+    pub(crate) fn path(&self, client: &Client, path: &str) -> Result<PathBuf, ToolError> {
         let info = client.welcome().environment_info.as_ref();
         let native = |path: &HostPath| path.native().ok().map(PathBuf::from);
         let (base, rest) = match path.strip_prefix('~') {
@@ -206,7 +207,7 @@ impl Environment {
             return Ok(rest.into());
         }
         let base = base.ok_or_else(|| {
-            Problem::new(format!("cannot resolve `{path}`: the server does not report its directories"))
+            ToolError::new(format!("cannot resolve `{path}`: the server does not report its directories"))
                 .with_hint("give an absolute path")
         })?;
         Ok(if rest.is_empty() { base } else { base.join(rest) })
@@ -233,7 +234,7 @@ impl Environment {
 /// Ends empty sessions that killed programs of this kind have left.
 async fn end_left_behind(client: Client) {
     let Ok(sessions) = client.sessions().await else { return };
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now = Duration::from_millis(now_ms());
     for session in sessions {
         let detached = session.detached_at_ms.map(Duration::from_millis);
         // One that was detached just now may be reconnecting.

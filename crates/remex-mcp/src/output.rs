@@ -1,21 +1,26 @@
-//! Follows the output of a process: what is new since the last call, until something happens.
+//! What is new in the output of a process since the last call, until something happens.
 //!
-//! Start at [`Followed`].
+//! Start at [`OutputPosition`].
 
-use std::time::Duration;
+use std::{
+    convert::Infallible,
+    future::pending,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
+use remex_base::lock;
 use remex_client::{
     Error,
-    agent::{ControlSequences, Excerpt},
-    process::{Exit, ExitCause, OutputBatch, ProcessRef, Stream},
+    agent::{ControlSequences, Excerpt, Limits, Progress, ReadStep, StepOutcome, StepReader, Window},
+    process::{Exit, ExitCause, OutputBatch, ProcessRef, Stream, Until},
 };
-use remex_proto::state::matcher::Search;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{MissedTickBehavior, interval_at};
 
 use crate::{
-    answer::Problem,
+    answer::ToolError,
     call::{Call, Stop},
 };
 
@@ -34,41 +39,12 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How much of the output a report of progress is made of.
 const PROGRESS_BYTES: usize = 200;
 
-/// How long the last output of a process that has exited is awaited.
-const CLOSE_GRACE: Duration = Duration::from_millis(250);
-
-/// How long output that is there already is read after the time is over.
-const DRAIN_TIME: Duration = Duration::from_secs(1);
-
-/// How much longer than it was asked to a server may take to answer a read.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// The position of the model in the output of a process.
 #[derive(Debug)]
-pub(crate) struct Followed {
-    /// The last event that the model has seen.
-    after: u64,
-    /// Incomplete characters and sequences at that position.
-    unfinished: Option<Excerpt>,
+pub(crate) struct OutputPosition {
+    reader: StepReader,
     /// How many lines end before that position; unknown if output is no longer kept.
     lines: Option<u64>,
-}
-
-impl Default for Followed {
-    fn default() -> Self {
-        Self { after: 0, unfinished: None, lines: Some(0) }
-    }
-}
-
-/// Until when a call waits, besides its time.
-#[derive(Debug)]
-pub(crate) enum Condition {
-    /// The end of the process.
-    End,
-    /// Output that matches this regular expression.
-    Output(Box<Search>),
-    /// No output for this long.
-    Silence(Duration),
 }
 
 /// Why a call no longer waits.
@@ -121,103 +97,110 @@ pub(crate) struct Report {
     pub(crate) is_closed: bool,
 }
 
-/// How long a call waits, and how much it returns.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    pub(crate) time: Duration,
-    pub(crate) bytes: usize,
-}
-
-/// What happened while a call waited.
-struct Waited {
-    returned: Reason,
-    exit: Option<Exit>,
-    is_closed: bool,
-}
-
-impl Waited {
-    fn running(returned: Reason) -> Self {
-        Self { returned, exit: None, is_closed: false }
+impl From<StepOutcome> for Reason {
+    fn from(outcome: StepOutcome) -> Self {
+        match outcome {
+            StepOutcome::Exited => Self::Ended,
+            StepOutcome::Matched => Self::Matched,
+            StepOutcome::Idle => Self::Silent,
+            _ => Self::Time,
+        }
     }
 }
 
-impl Followed {
+impl OutputPosition {
+    /// Returns the position before the first output.
+    pub(crate) fn new(process: ProcessRef) -> Self {
+        // A call says how long it waits.
+        let limits = Limits::default().yield_min(Duration::ZERO).yield_max(Duration::MAX);
+        Self { reader: StepReader::new(process, limits), lines: Some(0) }
+    }
+
     /// Reads on until the condition holds, the process ends or the time is over.
     ///
     /// What a call has read that fails, or that nobody waits for any more, is read again by the next one.
     pub(crate) async fn follow(
         &mut self,
-        reference: &ProcessRef,
+        process: &ProcessRef,
         environment: &str,
-        condition: Condition,
-        limits: Limits,
+        until: &Until,
+        window: Window,
         call: &Call,
-    ) -> Result<Result<Report, Stop>, Problem> {
-        let began = Instant::now();
-        let unfinished = self.unfinished.clone();
-        let text = unfinished.unwrap_or_else(|| Excerpt::new(limits.bytes, ControlSequences::Remove));
-        let silence = match condition {
-            Condition::Silence(silence) => Some(silence),
-            _ => None,
+    ) -> Result<Result<Report, Stop>, ToolError> {
+        self.reader.rebind(process.clone());
+        let lines_before = self.lines;
+        let seen = Mutex::new(Seen { lines: lines_before, ..Seen::default() });
+        let reading = self.reader.step(until, window, |batch| lock(&seen).add(batch));
+        let reading = async {
+            tokio::select! {
+                step = reading => step,
+                never = report_progress(call, &seen) => match never {},
+            }
         };
-        let mut reading = Reading {
-            reference,
-            after: self.after,
-            text: text.budget(limits.bytes),
-            search: match condition {
-                Condition::Output(search) => Some(search),
-                _ => None,
-            },
-            last_output: began,
-            last_line: Vec::new(),
-            lines: self.lines,
-            tally: Tally::default(),
-        };
-        let waiting = reading.wait(silence, began + limits.time, began, call);
-        let Waited { returned, exit, is_closed } = match call.unless_stopped(waiting).await {
-            Ok(waited) => waited?,
+        let step = match call.unless_stopped(reading).await {
+            Ok(step) => step?,
             Err(stop) => return Ok(Err(stop)),
         };
-        let Reading { after, mut text, lines, tally, .. } = reading;
-        let lines_before = self.lines;
-        (self.after, self.lines) = (after, lines);
-        let output = if is_closed {
-            self.unfinished = None;
-            text.finish()
-        } else {
-            let taken = text.take();
-            self.unfinished = Some(text);
-            taken
-        };
-        let first_omitted = lines_before.filter(|_| lines.is_some()).and_then(|before| {
-            let (head, _) = output.text.split_once("[… ").filter(|_| output.omitted_bytes > 0)?;
-            // The last line of the beginning may be cut.
-            Some((before + head.matches('\n').count() as u64).max(1))
-        });
-        let is_binary = tally.is_binary();
-        let mut report = Report {
-            process: reference.process_id().to_owned(),
-            environment: environment.to_owned(),
-            state: String::new(),
-            running: exit.is_none() && !is_closed,
-            returned,
-            exit_code: exit.as_ref().map(|exit| exit.code),
-            signal: exit.as_ref().and_then(|exit| exit.signal.clone()),
-            output: if is_binary { format!("binary, {} bytes", tally.total) } else { output.text },
-            omitted_bytes: if is_binary { tally.total } else { output.omitted_bytes },
-            total_bytes: if is_binary { tally.total } else { output.total_bytes },
-            first_omitted,
-            is_binary,
-            seconds: (began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0,
-            exit,
-            is_closed,
-        };
-        report.state = report.describe();
-        Ok(Ok(report))
+        let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.lines = seen.lines;
+        Ok(Ok(Report::new(process, environment, step, &seen, lines_before)))
+    }
+}
+
+/// Reports progress to a client that wants to hear of it, as long as it is polled.
+async fn report_progress(call: &Call, seen: &Mutex<Seen>) -> Infallible {
+    if !call.wants_progress() {
+        return pending().await;
+    }
+    let began = Instant::now();
+    let mut ticks = interval_at((began + PROGRESS_INTERVAL).into(), PROGRESS_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut reports = 0;
+    loop {
+        ticks.tick().await;
+        reports += 1;
+        let line = last_line(&lock(seen).end);
+        call.report(reports, format!("{} s: {line}", began.elapsed().as_secs())).await;
     }
 }
 
 impl Report {
+    fn new(
+        process: &ProcessRef,
+        environment: &str,
+        step: ReadStep,
+        seen: &Seen,
+        lines_before: Option<u64>,
+    ) -> Self {
+        let ReadStep { output, progress, outcome, waited, .. } = step;
+        let first_omitted = lines_before.filter(|_| seen.lines.is_some()).and_then(|before| {
+            let (head, _) = output.text.split_once("[… ").filter(|_| output.omitted_bytes > 0)?;
+            // The last line of the beginning may be cut.
+            Some((before + head.matches('\n').count() as u64).max(1))
+        });
+        let (is_binary, total) = (seen.is_binary(), seen.total);
+        let exit = progress.exit().cloned();
+        let mut report = Self {
+            process: process.process_id().to_owned(),
+            environment: environment.to_owned(),
+            state: String::new(),
+            running: progress == Progress::Running,
+            returned: outcome.into(),
+            exit_code: exit.as_ref().map(|exit| exit.code),
+            signal: exit.as_ref().and_then(|exit| exit.signal.clone()),
+            output: if is_binary { format!("binary, {total} bytes") } else { output.text },
+            omitted_bytes: if is_binary { total } else { output.omitted_bytes },
+            total_bytes: if is_binary { total } else { output.total_bytes },
+            first_omitted,
+            is_binary,
+            seconds: (waited.as_secs_f64() * 1000.0).round() / 1000.0,
+            exit,
+            is_closed: progress.is_final(),
+        };
+        report.state = report.describe();
+        report
+    }
+
     /// Returns the report as the model reads it: the output, how the rest of it can be read, and what became of the process.
     pub(crate) fn text(&self) -> String {
         let output = &self.output;
@@ -269,23 +252,14 @@ impl Report {
     }
 }
 
-/// One call that reads the output of a process.
-struct Reading<'a> {
-    reference: &'a ProcessRef,
-    after: u64,
-    text: Excerpt,
-    search: Option<Box<Search>>,
-    last_output: Instant,
-    /// The end of the output, for reports of progress.
-    last_line: Vec<u8>,
-    /// How many lines end before the position.
-    lines: Option<u64>,
-    tally: Tally,
-}
-
-/// Counts what tells binary output from text.
+/// What one call has seen of the raw output of a process.
 #[derive(Debug, Default)]
-struct Tally {
+struct Seen {
+    /// How many lines end before the position; unknown if output is no longer kept.
+    lines: Option<u64>,
+    /// The end of the output, for reports of progress.
+    end: Vec<u8>,
+    /// How much output there was, except that of a terminal.
     total: u64,
     /// How much of that was looked at.
     sampled: usize,
@@ -295,8 +269,27 @@ struct Tally {
     invalid: u64,
 }
 
-impl Tally {
-    fn add(&mut self, bytes: &[u8]) {
+impl Seen {
+    fn add(&mut self, batch: &OutputBatch) {
+        if batch.gap.is_some() {
+            self.lines = None;
+        }
+        for chunk in &batch.chunks {
+            let ends = memchr::memchr_iter(b'\n', &chunk.bytes).count() as u64;
+            self.lines = self.lines.map(|lines| lines + ends);
+            if chunk.stream != Stream::Pty {
+                self.sample(&chunk.bytes);
+            }
+        }
+        if let Some(chunk) = batch.chunks.last() {
+            let kept = chunk.bytes.len().saturating_sub(PROGRESS_BYTES);
+            self.end.clear();
+            self.end.extend_from_slice(&chunk.bytes[kept..]);
+        }
+    }
+
+    /// Counts what tells binary output from text.
+    fn sample(&mut self, bytes: &[u8]) {
         let is_control = |byte: &&u8| **byte < 7 || (14..27).contains(*byte) || (28..32).contains(*byte);
         self.total += bytes.len() as u64;
         let bytes = &bytes[..bytes.len().min(SAMPLE.saturating_sub(self.sampled))];
@@ -308,105 +301,6 @@ impl Tally {
     fn is_binary(&self) -> bool {
         let (both, sampled) = (self.controls + self.invalid, self.sampled as u64);
         self.controls * 20 > sampled || (self.controls > 0 && both * 10 > sampled)
-    }
-}
-
-impl Reading<'_> {
-    async fn wait(
-        &mut self,
-        silence: Option<Duration>,
-        deadline: Instant,
-        began: Instant,
-        call: &Call,
-    ) -> Result<Waited, Problem> {
-        let mut next_report = began + PROGRESS_INTERVAL;
-        let mut reports = 0;
-        // The last output of a process may follow its exit.
-        let (mut exit, mut ends_at): (Option<Exit>, Option<Instant>) = (None, None);
-        loop {
-            let silent_at = silence.map(|silence| self.last_output + silence);
-            let mut wake = [silent_at, ends_at].into_iter().flatten().fold(deadline, Instant::min);
-            if call.wants_progress() {
-                wake = wake.min(next_report);
-            }
-            let has_more = match self.read(wake).await? {
-                Some(batch) => {
-                    let has_matched = self.take(&batch);
-                    exit = batch.exit.or(exit);
-                    let returned = if has_matched { Reason::Matched } else { Reason::Ended };
-                    if batch.is_closed {
-                        return Ok(Waited { returned, exit, is_closed: true });
-                    }
-                    if exit.is_some() && ends_at.is_none() {
-                        ends_at = Some(Instant::now() + CLOSE_GRACE);
-                    }
-                    if has_matched {
-                        // The end is told only when all output is read: it may be there already.
-                        let next = self.read(Instant::now()).await?;
-                        let last = next.filter(|next| next.chunks.is_empty() && next.gap.is_none());
-                        let is_closed = last.as_ref().is_some_and(|last| last.is_closed);
-                        exit = last.and_then(|last| last.exit).or(exit);
-                        return Ok(Waited { returned, exit, is_closed });
-                    }
-                    !batch.chunks.is_empty()
-                }
-                None => false,
-            };
-            let now = Instant::now();
-            if exit.is_some() && (now >= deadline + DRAIN_TIME || ends_at.is_some_and(|at| now >= at)) {
-                return Ok(Waited { returned: Reason::Ended, exit, is_closed: false });
-            }
-            // What is there already is read even if there is no time to wait for more.
-            if now >= deadline && !(has_more && now < deadline + DRAIN_TIME) {
-                return Ok(Waited::running(Reason::Time));
-            }
-            if !has_more && silent_at.is_some_and(|at| now >= at) {
-                return Ok(Waited::running(Reason::Silent));
-            }
-            if call.wants_progress() && now >= next_report {
-                reports += 1;
-                let seconds = began.elapsed().as_secs();
-                call.report(reports, format!("{seconds} s: {}", last_line(&self.last_line))).await;
-                next_report = now + PROGRESS_INTERVAL;
-            }
-        }
-    }
-
-    /// Reads what is there, or waits for more until `wake`; none if the server does not answer in time.
-    async fn read(&self, wake: Instant) -> Result<Option<OutputBatch>, Error> {
-        let wait = wake.saturating_duration_since(Instant::now());
-        tokio::select! {
-            batch = self.reference.read(self.after, READ_BYTES, wait) => batch.map(Some),
-            () = sleep_until(wake + PATIENCE) => Ok(None),
-        }
-    }
-
-    /// Takes output, and returns whether it matches what is awaited.
-    fn take(&mut self, batch: &OutputBatch) -> bool {
-        if let Some(gap) = &batch.gap {
-            self.text.skip(gap.bytes);
-            self.lines = None;
-        }
-        let mut has_matched = false;
-        for chunk in &batch.chunks {
-            self.text.push(chunk.stream, &chunk.bytes);
-            let ends = memchr::memchr_iter(b'\n', &chunk.bytes).count() as u64;
-            self.lines = self.lines.map(|lines| lines + ends);
-            if chunk.stream != Stream::Pty {
-                self.tally.add(&chunk.bytes);
-            }
-            if let Some(search) = &mut self.search {
-                has_matched |= search.look_at(chunk.stream, &chunk.bytes).is_some();
-            }
-        }
-        if let Some(chunk) = batch.chunks.last() {
-            self.last_output = Instant::now();
-            let kept = chunk.bytes.len().saturating_sub(PROGRESS_BYTES);
-            self.last_line.clear();
-            self.last_line.extend_from_slice(&chunk.bytes[kept..]);
-        }
-        self.after = batch.last_seq;
-        has_matched
     }
 }
 

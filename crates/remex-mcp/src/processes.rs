@@ -4,13 +4,13 @@
 
 use remex_client::{
     Client,
-    process::{ProcessInfo, ProcessRef, State},
+    process::{NameRank, NamedProcess as _, ProcessInfo, ProcessRef, find_by_name},
 };
 
-use crate::{answer::Problem, environment::Environment};
+use crate::{answer::ToolError, environment::Environment};
 
 /// Lists the processes of this identity, the newest first; in a sandbox, only those that are in it for certain.
-pub(crate) async fn list(environment: &Environment, client: &Client) -> Result<Vec<ProcessInfo>, Problem> {
+pub(crate) async fn list(environment: &Environment, client: &Client) -> Result<Vec<ProcessInfo>, ToolError> {
     let mut processes = client.processes().await?;
     if environment.is_confined() {
         // Input to a shell that somebody else has started would be a way out.
@@ -20,27 +20,23 @@ pub(crate) async fn list(environment: &Environment, client: &Client) -> Result<V
     Ok(processes)
 }
 
-/// Returns whether a process has not exited.
-pub(crate) fn is_running(process: &ProcessInfo) -> bool {
-    matches!(process.state, State::Starting | State::Running)
-}
-
-/// Finds the process with this name: one that runs, or else the one that started last.
+/// Finds the process with this name: of several the one that runs, or else the one that started last.
+///
+/// A model knows whole names, so that a prefix is a mistake.
 pub(crate) async fn find(
     environment: &Environment,
     client: &Client,
     name: &str,
-) -> Result<(ProcessRef, ProcessInfo), Problem> {
+) -> Result<(ProcessRef, ProcessInfo), ToolError> {
     let processes = list(environment, client).await?;
-    let named = || processes.iter().filter(|process| process.process_id == name);
-    let found = named().find(|process| is_running(process)).or_else(|| named().next());
-    let Some(found) = found else {
+    let found = find_by_name(&processes, name).into_iter().next();
+    let Some(found) = found.filter(|process| process.name_rank(name) == Some(NameRank::Name)) else {
         let known: Vec<_> = processes.iter().take(20).map(|process| process.process_id.as_str()).collect();
         let hint = match known.as_slice() {
             [] => "there are no processes on this environment; start one with `run_command`".to_owned(),
             known => format!("choose one of: {}", known.join(", ")),
         };
-        return Err(Problem::new(format!("there is no process `{name}`")).with_hint(hint));
+        return Err(ToolError::new(format!("there is no process `{name}`")).with_hint(hint));
     };
     Ok((client.process_ref(found.session_id.clone(), found.process_id.clone()), found.clone()))
 }
@@ -59,7 +55,7 @@ pub(crate) fn name_for(command: &str) -> String {
 }
 
 /// Rejects a name that cannot be typed.
-pub(crate) fn check_name(name: &str) -> Result<(), Problem> {
+pub(crate) fn check_name(name: &str) -> Result<(), ToolError> {
     let is_word = !name.is_empty()
         && name.len() <= 64
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
@@ -67,7 +63,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Problem> {
     if is_word {
         return Ok(());
     }
-    Err(Problem::new(format!("`{name}` cannot be the name of a process"))
+    Err(ToolError::new(format!("`{name}` cannot be the name of a process"))
         .with_hint("use up to 64 letters, digits, `-`, `_` and `.`, beginning with a letter or a digit"))
 }
 

@@ -10,7 +10,7 @@ use rmcp::{
     transport::stdio,
 };
 
-use crate::{Tools, answer::tool_result, call::Call};
+use crate::{Tools, answer::call_result, call::Call};
 
 /// What a client tells its model about these tools.
 const INSTRUCTIONS: &str = "Tools to run commands and change files on this machine or on remote ones. Start long-running \
@@ -54,7 +54,7 @@ impl ServerHandler for Tools {
         let call = Call::new(context, self);
         let arguments = request.arguments.unwrap_or_default();
         match Box::pin(self.call(&request.name, arguments, &call)).await {
-            Some(answer) => Ok(tool_result(answer).into()),
+            Some(answer) => Ok(call_result(answer).into()),
             None => Err(ErrorData::new(
                 rmcp::model::ErrorCode::INVALID_PARAMS,
                 format!("there is no tool `{}`", request.name),

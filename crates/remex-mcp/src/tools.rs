@@ -33,17 +33,17 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use crate::{
-    answer::{Answer, Answered, Problem},
+    answer::{Answer, ToolError, ToolResult},
     call::{Call, Cancellations},
     environment::Environment,
-    output::Followed,
+    output::OutputPosition,
 };
 
 /// How long the end of a connection may take.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many processes the position in whose output is remembered.
-const MAX_FOLLOWED: usize = 10_000;
+/// How many positions in the output of processes are remembered.
+const MAX_POSITIONS: usize = 10_000;
 
 /// Which tools a model gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     pub(crate) environments: Vec<Environment>,
     allow: Allow,
     /// Where the model is in the output of its processes; locked only for lookups.
-    followed: StdMutex<HashMap<Key, Arc<Mutex<Followed>>>>,
+    positions: StdMutex<HashMap<Key, Arc<Mutex<OutputPosition>>>>,
     is_closing: AtomicBool,
 }
 
@@ -96,7 +96,7 @@ struct ListedEnvironments {
 }
 
 /// One tool: what it needs, what it is, and what it does to the world.
-struct Described {
+struct ToolSpec {
     kind: Kind,
     name: &'static str,
     title: &'static str,
@@ -181,8 +181,8 @@ fn plain(schema: &JsonObject) -> Arc<JsonObject> {
     }
 }
 
-const TOOLS: &[Described] = &[
-    Described {
+const TOOLS: &[ToolSpec] = &[
+    ToolSpec {
         kind: Kind::ListEnvironments,
         name: "list_environments",
         title: "List environments",
@@ -191,7 +191,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::ReadOnly,
         input: empty_input,
     },
-    Described {
+    ToolSpec {
         kind: Kind::RunCommand,
         name: "run_command",
         title: "Run a command",
@@ -202,7 +202,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::Anything,
         input: input::<command::RunCommand>,
     },
-    Described {
+    ToolSpec {
         kind: Kind::ReadOutput,
         name: "read_output",
         title: "Read the output of a process",
@@ -213,7 +213,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::Consumes,
         input: input::<command::ReadOutput>,
     },
-    Described {
+    ToolSpec {
         kind: Kind::SendInput,
         name: "send_input",
         title: "Write to a process",
@@ -222,7 +222,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::Anything,
         input: input::<command::SendInput>,
     },
-    Described {
+    ToolSpec {
         kind: Kind::StopProcess,
         name: "stop_process",
         title: "Stop a process",
@@ -231,7 +231,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::Anything,
         input: input::<command::StopProcess>,
     },
-    Described {
+    ToolSpec {
         kind: Kind::ListProcesses,
         name: "list_processes",
         title: "List processes",
@@ -240,7 +240,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::ReadOnly,
         input: input::<listing::ListProcesses>,
     },
-    Described {
+    ToolSpec {
         kind: Kind::ReadFile,
         name: "read_file",
         title: "Read a file",
@@ -249,7 +249,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::ReadOnly,
         input: input::<files::ReadFile>,
     },
-    Described {
+    ToolSpec {
         kind: Kind::WriteFile,
         name: "write_file",
         title: "Write a file",
@@ -258,7 +258,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::Idempotent,
         input: input::<files::WriteFile>,
     },
-    Described {
+    ToolSpec {
         kind: Kind::EditFile,
         name: "edit_file",
         title: "Edit a file",
@@ -267,7 +267,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::Anything,
         input: input::<edit::EditFile>,
     },
-    Described {
+    ToolSpec {
         kind: Kind::ApplyPatch,
         name: "apply_patch",
         title: "Apply a patch",
@@ -276,7 +276,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::Anything,
         input: input::<patch::ApplyPatch>,
     },
-    Described {
+    ToolSpec {
         kind: Kind::ListDirectory,
         name: "list_directory",
         title: "List a directory",
@@ -285,7 +285,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::ReadOnly,
         input: input::<files::ListDirectory>,
     },
-    Described {
+    ToolSpec {
         kind: Kind::SearchFiles,
         name: "search_files",
         title: "Search files",
@@ -295,7 +295,7 @@ const TOOLS: &[Described] = &[
         effect: Effect::ReadOnly,
         input: input::<search::SearchFiles>,
     },
-    Described {
+    ToolSpec {
         kind: Kind::Copy,
         name: "copy",
         title: "Copy files",
@@ -318,8 +318,8 @@ impl Tools {
     /// If there is no environment.
     pub fn new(environments: Vec<Environment>, allow: Allow) -> Self {
         assert!(!environments.is_empty(), "a model needs an environment");
-        let followed = StdMutex::default();
-        let shared = Shared { environments, allow, followed, is_closing: AtomicBool::new(false) };
+        let positions = StdMutex::default();
+        let shared = Shared { environments, allow, positions, is_closing: AtomicBool::new(false) };
         Self { shared: Arc::new(shared), cancellations: Arc::default() }
     }
 
@@ -349,7 +349,7 @@ impl Tools {
     /// Returns the descriptions of the allowed tools.
     pub(crate) fn list(&self) -> Vec<Tool> {
         let allowed = TOOLS.iter().filter(|tool| (tool.needs)(self.shared.allow));
-        allowed.map(Described::tool).collect()
+        allowed.map(ToolSpec::tool).collect()
     }
 
     /// Calls a tool; `None` if there is no such tool.
@@ -375,38 +375,38 @@ impl Tools {
         })
     }
 
-    fn list_environments(&self) -> Answered {
+    fn list_environments(&self) -> ToolResult {
         let names = self.shared.environments.iter().map(|environment| environment.name().to_owned());
         let environments: Vec<_> = names.collect();
         let (default, others) = environments.split_first().expect("there is one, see `Tools::new`");
         let text =
             others.iter().fold(format!("{default} (default)"), |text, other| format!("{text}\n{other}"));
-        Answered::new(text, &ListedEnvironments { environments })
+        ToolResult::new(text, &ListedEnvironments { environments })
     }
 
     /// Returns the environment with this name, or the default one.
-    fn environment(&self, name: Option<&str>) -> Result<&Environment, Problem> {
+    fn environment(&self, name: Option<&str>) -> Result<&Environment, ToolError> {
         let environments = &self.shared.environments;
         let Some(name) = name else { return Ok(&environments[0]) };
         environments.iter().find(|environment| environment.name() == name).ok_or_else(|| {
             let names: Vec<_> = environments.iter().map(Environment::name).collect();
-            Problem::new(format!("there is no environment `{name}`"))
+            ToolError::new(format!("there is no environment `{name}`"))
                 .with_hint(format!("choose one of: {}", names.join(", ")))
         })
     }
 
     /// Returns where the model is in the output of a process.
-    fn followed(&self, environment: &str, process: &ProcessRef) -> Arc<Mutex<Followed>> {
-        let mut followed = lock(&self.shared.followed);
-        if followed.len() >= MAX_FOLLOWED {
-            followed.retain(|_, followed| Arc::strong_count(followed) > 1);
+    fn position(&self, environment: &str, process: &ProcessRef) -> Arc<Mutex<OutputPosition>> {
+        let mut positions = lock(&self.shared.positions);
+        if positions.len() >= MAX_POSITIONS {
+            positions.retain(|_, position| Arc::strong_count(position) > 1);
         }
-        Arc::clone(followed.entry(key(environment, process)).or_default())
+        let new = || Arc::new(Mutex::new(OutputPosition::new(process.clone())));
+        Arc::clone(positions.entry(key(environment, process)).or_insert_with(new))
     }
 
     fn forget(&self, environment: &str, process: &ProcessRef) {
-        let mut followed = lock(&self.shared.followed);
-        followed.remove(&key(environment, process));
+        lock(&self.shared.positions).remove(&key(environment, process));
     }
 }
 
@@ -428,7 +428,7 @@ async fn with<P: DeserializeOwned, F: Future<Output = Answer>>(
 }
 
 /// Names the argument that does not fit: the one without which there would be another error, or none.
-fn misfit<P: DeserializeOwned>(arguments: &JsonObject, error: &str) -> Problem {
+fn misfit<P: DeserializeOwned>(arguments: &JsonObject, error: &str) -> ToolError {
     let culprit = arguments.keys().find(|name| {
         let mut others = arguments.clone();
         others.remove(name.as_str());
@@ -442,10 +442,10 @@ fn misfit<P: DeserializeOwned>(arguments: &JsonObject, error: &str) -> Problem {
         }
         _ => format!("the arguments are wrong: {error}"),
     };
-    Problem::new(message).with_hint("see the input schema of the tool")
+    ToolError::new(message).with_hint("see the input schema of the tool")
 }
 
-impl Described {
+impl ToolSpec {
     fn tool(&self) -> Tool {
         let is_read_only = matches!(self.effect, Effect::ReadOnly | Effect::Consumes);
         let annotations = ToolAnnotations::with_title(self.title)

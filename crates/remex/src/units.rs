@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use remex_base::clock::millis;
+
 const TIMES: [(&str, u64); 5] =
     [("d", 24 * 3600 * 1000), ("h", 3600 * 1000), ("m", 60 * 1000), ("s", 1000), ("ms", 1)];
 
@@ -33,7 +35,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 /// assert_eq!(remex::units::show_duration(Duration::from_millis(1500)), "1500ms");
 /// ```
 pub fn show_duration(time: Duration) -> String {
-    let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let ms = millis(time);
     if ms == 0 { "0s".to_owned() } else { show(ms, &TIMES[1..]) }
 }
 

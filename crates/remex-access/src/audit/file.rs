@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use remex_base::trace::LOG_TARGET;
+use remex_base::{quote::shell_word, trace::LOG_TARGET};
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     io::Errno,
@@ -120,20 +120,13 @@ impl NotOpened {
         match self {
             NotOpened::Io(_) => "create the directory, or check the path and its permissions".to_owned(),
             NotOpened::Writable { path } => {
-                format!("run `chmod go-w {}`, or name another file", quoted(path))
+                format!("run `chmod go-w {}`, or name another file", shell_word(&path.to_string_lossy()))
             }
             NotOpened::OtherOwner { path, own_uid, .. } => {
-                format!("run `chown {own_uid} {}`, or name another file", quoted(path))
+                format!("run `chown {own_uid} {}`, or name another file", shell_word(&path.to_string_lossy()))
             }
         }
     }
-}
-
-/// Quotes a path for a shell.
-fn quoted(path: &std::path::Path) -> String {
-    let text = path.to_string_lossy();
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%,".contains(letter);
-    if text.chars().all(is_plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// Refuses a file that others than this user and root can change. Devices such as `/dev/stderr` are taken as they are.

@@ -14,6 +14,7 @@ use clap::{
     Command, CommandFactory as _, Error,
     error::{ContextKind, ContextValue, ErrorKind},
 };
+use remex_base::quote::shell_word;
 
 use crate::{
     args::Arguments,
@@ -100,7 +101,7 @@ fn explain(error: &Error) -> Failure {
             {
                 return Failure::usage(
                     format!("missing `<DST>`: where to copy `{}`", text::plain(&source)),
-                    format!("type `remex cp {} DST`; {help}", text::quoted(&source)),
+                    format!("type `remex cp {} DST`; {help}", shell_word(&source)),
                 );
             }
             let all = if command == "remex env test" { " or `remex env test --all`" } else { "" };

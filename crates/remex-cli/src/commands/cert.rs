@@ -13,17 +13,14 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 use remex_base::certificate::CertificateName;
+use remex_base::quote::shell_word;
 use remex_rpc::tls::Pin;
 use time::{Duration, OffsetDateTime};
 
 use super::Outcome;
 use crate::{
     args::cert::{Command, Flags, Kind, New},
-    render::{
-        failure::Failure,
-        print,
-        text::{plain, quoted},
-    },
+    render::{failure::Failure, print, text::plain},
 };
 
 /// How long a CA is valid.
@@ -231,7 +228,7 @@ fn set_lifetime(params: &mut CertificateParams, lifetime: Duration) {
 }
 
 fn report(flags: &New, names: &Names, authority: &Authority, made: &Made) -> String {
-    let shown = |path: &Path| quoted(&path.display().to_string());
+    let shown = |path: &Path| shell_word(&path.display().to_string()).into_owned();
     let (ca, certificate, key) = (shown(&authority.certificate), shown(&made.certificate), shown(&made.key));
     let mut text = String::new();
     if authority.is_new {

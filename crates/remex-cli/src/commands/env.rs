@@ -6,6 +6,7 @@ mod test;
 use std::path::Path;
 
 use remex::environments::Source;
+use remex_base::clock::millis;
 use remex_client::{
     Target,
     environment::{Definition, Id, LocalInclusion},
@@ -114,7 +115,6 @@ impl Entry {
             Target::WebSocket(socket) if socket.url.starts_with("wss://") => Some(Tls::of(&socket.tls)),
             _ => None,
         };
-        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
             id: definition.id.to_string(),
             default: false,
@@ -122,10 +122,10 @@ impl Entry {
             address: bare(&definition.target),
             token,
             tls,
-            connect_timeout_ms: definition.connect_timeout.map(ms),
+            connect_timeout_ms: definition.connect_timeout.map(millis),
             reconnect_timeout_ms: match definition.reconnect_timeout {
                 Some(reconnect::FOREVER) => "forever".into(),
-                time => time.map(ms).into(),
+                time => time.map(millis).into(),
             },
             source: match source {
                 Source::File(path) => Some(path.display().to_string()),

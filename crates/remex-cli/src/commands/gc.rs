@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
+use remex_base::clock::millis;
 use remex_proto::process::{Collect, Collected, CollectedProcess, Scope};
 use serde::Serialize;
 
@@ -22,7 +23,7 @@ use crate::{
 pub(crate) async fn run(flags: &Flags) -> Outcome {
     let request = Collect {
         scope: if flags.all_identities { Scope::All } else { Scope::Identity },
-        older_than_ms: flags.older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        older_than_ms: flags.older_than.map(millis),
         keep_bytes: flags.keep_bytes,
         dry_run: flags.dry_run,
     };

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, ffi::OsString, path::Path, sync::Arc};
 
+use remex_base::quote::shell_word;
 use remex_client::{Error, ErrorKind, fs::Fs};
 
 use super::{Outcome, cat::Failures};
@@ -11,7 +12,7 @@ use crate::{
     render::{
         failure::{Failure, Kind},
         print,
-        text::{plain, quoted},
+        text::plain,
     },
 };
 
@@ -137,7 +138,7 @@ async fn move_one(from: &RemotePath, to: &RemotePath, existing: Existing) -> Res
 
 /// Returns the command that moves between file systems: only there can it keep owners, hard links and pipes.
 fn across_file_systems(from: &RemotePath, to: &RemotePath) -> String {
-    let quoted = |path: &RemotePath| quoted(&path.path.to_string_lossy());
+    let quoted = |path: &RemotePath| shell_word(&path.path.to_string_lossy()).into_owned();
     let mut command = format!("mv -T {} {}", quoted(from), quoted(to));
     if !from.at.is_here {
         command = format!("remex run --on {} -- {command}", plain(&from.at.name));

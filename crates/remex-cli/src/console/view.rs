@@ -127,7 +127,7 @@ enum ConsoleEvent {
     Resized,
     Continued,
     Stop,
-    Order(Key),
+    Key(Key),
     Connection(Change),
     Gone(Failure),
     OutputClosed(Broken),
@@ -216,7 +216,7 @@ impl Console {
                 biased;
                 turn = signals.next(raw) => turn,
                 key = keys.recv(), if listens => match key {
-                    Some(key) => ConsoleEvent::Order(key),
+                    Some(key) => ConsoleEvent::Key(key),
                     None => { listens = false; continue }
                 },
                 change = link.changed() => ConsoleEvent::Connection(change),
@@ -274,7 +274,7 @@ impl Console {
                         return Ok(ending);
                     }
                 }
-                ConsoleEvent::Interrupt | ConsoleEvent::Order(Key::Interrupt) if link.is_lost() => {
+                ConsoleEvent::Interrupt | ConsoleEvent::Key(Key::Interrupt) if link.is_lost() => {
                     if let Some(away) = link.interrupt() {
                         return Ok(Ending::Left { away });
                     }
@@ -309,24 +309,24 @@ impl Console {
                     }
                 }
                 ConsoleEvent::Stop => self.suspend().await,
-                ConsoleEvent::Order(Key::Detach) => match &self.detach_refusal {
+                ConsoleEvent::Key(Key::Detach) => match &self.detach_refusal {
                     None => return Ok(Ending::Detached),
                     Some(why) => say(raw, why),
                 },
-                ConsoleEvent::Order(Key::Kill) => {
+                ConsoleEvent::Key(Key::Kill) => {
                     presses.killed = true;
                     if self.is_disconnected() {
                         say(raw, "not connected; it is killed when the connection comes back");
                     }
                     tokio::spawn(self.process.killed(Termination::Kill));
                 }
-                ConsoleEvent::Order(Key::HangUp) => {
+                ConsoleEvent::Key(Key::HangUp) => {
                     if let Some(ending) = self.stop(129, &mut stopping).await {
                         return Ok(ending);
                     }
                 }
-                ConsoleEvent::Order(Key::Help) => say(raw, &self.escape.help()),
-                ConsoleEvent::Order(Key::Bytes(answer)) => match answer.first() {
+                ConsoleEvent::Key(Key::Help) => say(raw, &self.escape.help()),
+                ConsoleEvent::Key(Key::Bytes(answer)) => match answer.first() {
                     Some(b'd' | b'D') => return Ok(Ending::Detached),
                     Some(b'i' | b'I') => {
                         say(raw, "interrupted");
@@ -335,7 +335,7 @@ impl Console {
                     _ => say(raw, "neither detached nor interrupted"),
                 },
                 // The connection has just come back.
-                ConsoleEvent::Order(Key::Interrupt) => self.process.pass(SignalName::Int),
+                ConsoleEvent::Key(Key::Interrupt) => self.process.pass(SignalName::Int),
                 ConsoleEvent::Connection(Change::Eof) => {
                     if let Some(ending) = self.stop(129, &mut stopping).await {
                         return Ok(ending);

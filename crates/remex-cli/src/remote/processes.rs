@@ -3,13 +3,14 @@
 //! Start at [`Processes`].
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
 use remex_client::{
     Client, ErrorKind,
-    process::{ExitCause, ProcessInfo, ProcessRef, State},
+    process::{ExitCause, NameRank, NamedProcess, ProcessInfo, ProcessRef, State, find_by_name},
     session::SessionInfo,
 };
 
@@ -49,19 +50,12 @@ pub(crate) struct Row {
 impl Row {
     /// Returns whether it has not exited yet.
     pub(crate) fn is_running(&self) -> bool {
-        match self.entry.state {
-            State::Starting | State::Running => true,
-            State::Exited | State::Closed => false,
-            // A state of a newer server.
-            _ => self.entry.ended_at_ms.is_none(),
-        }
+        self.entry.is_running()
     }
 
     /// Returns whether it or one of its descendants may be alive.
-    ///
-    /// The server does not count descendants that removed their tag, but notices them if they keep the output open.
     pub(crate) fn is_alive(&self) -> bool {
-        self.entry.state != State::Closed || self.entry.resident_bytes.is_some()
+        self.entry.is_alive()
     }
 
     /// Returns whether it outlives the server, in a word.
@@ -139,38 +133,24 @@ impl Row {
             None => format!("`{}`", plain(&self.name)),
         }
     }
+}
+
+impl NamedProcess for Row {
+    fn info(&self) -> &ProcessInfo {
+        &self.entry
+    }
+
+    fn short_name(&self) -> Cow<'_, str> {
+        plain(&self.entry.process_id).into()
+    }
 
     fn long_name(&self) -> String {
         let session = self.session_name.as_deref().filter(|name| is_word(name));
-        format!("{}/{}", session.unwrap_or(&self.entry.session_id), plain(&self.entry.process_id))
+        format!("{}/{}", session.unwrap_or(&self.entry.session_id), self.short_name())
     }
 
-    /// Returns how well a word matches, if it does.
-    fn match_rank(&self, word: &str) -> Option<MatchRank> {
-        let (long, process) = (self.long_name(), &plain(&self.entry.process_id));
-        let by_id = format!("{}/{process}", self.entry.session_id);
-        let own = [
-            (process, MatchRank::Name, MatchRank::NamePrefix),
-            (&long, MatchRank::Name, MatchRank::NamePrefix),
-        ];
-        let by_id = [(&by_id, MatchRank::Name, MatchRank::SessionPrefix)];
-        let session = [&self.entry.session_id].into_iter().chain(&self.session_name);
-        let session = session.map(|name| (name, MatchRank::Session, MatchRank::SessionPrefix));
-        let names = own.into_iter().chain(by_id).chain(session);
-        names
-            .filter_map(|(name, whole, begins)| match name.strip_prefix(word) {
-                Some("") => Some(whole),
-                Some(_) => Some(begins),
-                None => None,
-            })
-            .min()
-    }
-}
-
-impl MatchRank {
-    /// Returns whether the word is a full name, not only a prefix.
-    fn is_full(self) -> bool {
-        matches!(self, Self::Name | Self::Session)
+    fn session_name(&self) -> Option<&str> {
+        self.session_name.as_deref()
     }
 }
 
@@ -198,15 +178,6 @@ impl Action {
             Self::Restart => "nothing was restarted",
         }
     }
-}
-
-/// How a word matches a process, best first: its own name counts more than that of its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum MatchRank {
-    Name,
-    Session,
-    NamePrefix,
-    SessionPrefix,
 }
 
 impl Processes {
@@ -266,7 +237,7 @@ impl Processes {
     async fn find_or_ask(&self, words: &[String], verb: &str) -> Result<Vec<&Row>, Failure> {
         let mut rows = self.find_all(words)?;
         for (row, word) in rows.iter().zip(words) {
-            if row.match_rank(word).is_some_and(MatchRank::is_full) {
+            if row.name_rank(word).is_some_and(NameRank::is_full) {
                 continue;
             }
             let name = row.described();
@@ -337,23 +308,14 @@ fn find<'a>(rows: &'a [Row], word: &str) -> Result<&'a Row, Failure> {
         // It would be a prefix of every name.
         return Err(Failure::usage("the name of a process is empty", "give a name from `remex ps`"));
     }
-    let best = rows.iter().filter_map(|row| row.match_rank(word)).min();
-    let mut matching: Vec<_> =
-        rows.iter().filter(|row| best.is_some() && row.match_rank(word) == best).collect();
-    // Prefer running processes.
-    if matching.iter().any(|row| row.is_running()) {
-        matching.retain(|row| row.is_running());
-    } else if matching.iter().any(|row| row.is_alive()) {
-        matching.retain(|row| row.is_alive());
-    }
-    match matching[..] {
+    match find_by_name(rows, word)[..] {
         [row] => Ok(row),
         [] => Err(Failure::of(
             Kind::NotFound,
             format!("unknown process `{}`{}", plain(word), choices(rows)),
             "see `remex ps --all`; exited processes are removed a day after they exit",
         )),
-        _ => {
+        ref matching => {
             let names: Vec<_> = matching.iter().map(|row| plain(&row.name)).collect();
             Err(Failure::usage(
                 format!("`{}` could be any of {}", plain(word), names.join(", ")),

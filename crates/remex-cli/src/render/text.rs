@@ -1,7 +1,9 @@
 //! Parses and formats times, sizes and text for terminals.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+pub(crate) use remex_base::clock::now_ms;
+use remex_base::quote::shell_word;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::render::failure::InvalidArg;
@@ -72,15 +74,9 @@ pub(crate) fn span(time: Duration) -> String {
     }
 }
 
-/// Returns the current time in milliseconds since 1970.
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// Formats a command line, quoted for a shell, with control characters replaced.
 pub(crate) fn line(argv: &[String]) -> String {
-    argv.iter().map(|word| quoted(&plain(word))).collect::<Vec<_>>().join(" ")
+    argv.iter().map(|word| shell_word(&plain(word)).into_owned()).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the width of a text in terminal columns: East Asian characters and emoji take two.
@@ -130,14 +126,6 @@ pub(crate) fn is_control(letter: char) -> bool {
                 | '\u{fff9}'..='\u{fffb}'
                 | '\u{e0000}'..='\u{e007f}'
         )
-}
-
-pub(crate) fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_alphanumeric() || "-_./=:,@%+".contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod limits;
 mod live;
 mod open;
 mod output_text;
+mod reader;
 mod recent;
 mod step;
 mod table;
@@ -33,6 +34,7 @@ pub use events::{AgentEvent, AgentEvents};
 pub use excerpt::Excerpt;
 pub use limits::{Limits, Window};
 pub use live::{Delta, LiveStep, StepEvent};
+pub use reader::{ReadStep, StepOutcome, StepReader};
 pub use step::{ListedProcess, Progress, RetainedOutput, Step, Write};
 pub use truncate::{Count, TruncatedText, Truncator};
 

@@ -7,6 +7,7 @@ mod body;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use remex_base::clock::millis;
 pub use remex_proto::http::ResponseHeader;
 use remex_proto::{Blob, http as wire};
 
@@ -225,7 +226,7 @@ impl Request {
     /// # Ok(()) }
     /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.request.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        self.request.timeout_ms = Some(millis(timeout));
         self
     }
 

@@ -5,6 +5,7 @@
 mod command;
 mod events;
 mod exec_process;
+mod find;
 mod info;
 mod lines;
 mod output;
@@ -19,13 +20,14 @@ mod wait;
 
 use std::{sync::Arc, time::Duration};
 
-use remex_base::lock;
+use remex_base::{clock::millis, lock};
 use remex_proto::process as wire;
 
 pub use crate::base::event::{Chunk, Closed, Event, Exit, Gap};
 pub use command::{Command, OnDrop, Secrets, Stdio};
 pub use events::{Events, Reader};
 pub use exec_process::{ExecProcess, Executor, ProcessFuture};
+pub use find::{NameRank, NamedProcess, find_by_name};
 pub use info::ProcessInfo;
 pub use lines::{Line, Lines};
 pub use output::Output;
@@ -537,8 +539,4 @@ impl Process {
 fn terminate(queue: &EventQueue, mode: wire::TerminateMode) -> wire::Terminate {
     let (process_id, scope) = (queue.id.clone(), wire::TerminateScope::Usual);
     wire::Terminate { process_id, session_id: None, incarnation: queue.incarnation(), mode, scope }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

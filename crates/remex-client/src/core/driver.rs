@@ -7,6 +7,7 @@ mod traffic;
 
 use std::{sync::Arc, time::Duration};
 
+use remex_base::clock::millis;
 use remex_proto::{
     ErrorKind, RpcError,
     error::SESSION_ATTACHED,
@@ -296,7 +297,7 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
         resume_session_id,
         capabilities: Some(capabilities(&link)),
         takeover,
-        detach_ttl_ms: options.detach_ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
+        detach_ttl_ms: options.detach_ttl.map(millis),
         session_name: match session {
             Session::Create(name) | Session::Named(name) => Some(name.clone()),
             Session::New | Session::Resume { .. } => None,

@@ -6,12 +6,12 @@ mod call;
 mod call_class;
 mod confined;
 mod files;
-mod followed;
 mod host_paths;
 mod incoming;
 mod oldest;
 mod outgoing;
 mod pending_reply;
+mod process_queues;
 mod protocol_errors;
 mod queues;
 mod repeat;
@@ -44,11 +44,11 @@ pub(crate) use call::{Body, MessageForm, RawReply};
 pub(crate) use call_class::CallClass;
 use call_class::class;
 use files::OpenFiles;
-use followed::Followed;
 pub(crate) use host_paths::is_absolute;
 use outgoing::Outgoing;
 pub(crate) use outgoing::OutgoingItem;
 pub(crate) use pending_reply::PendingReply;
+use process_queues::ProcessQueues;
 use protocol_errors::ProtocolErrors;
 use repeat::after_disconnect;
 pub(crate) use route::{Route, RouteEvent, RouteKey};
@@ -100,7 +100,7 @@ struct CoreState {
     pending: Pending<PendingCall>,
     outgoing: Outgoing,
     /// The processes with handles.
-    followed: BTreeMap<String, Followed>,
+    followed: BTreeMap<String, ProcessQueues>,
     /// Running processes without a handle, and their starts as far as known: they must not block on this client.
     unfollowed: BTreeMap<String, Option<u64>>,
     routes: HashMap<RouteKey, Arc<Route>>,
@@ -416,8 +416,8 @@ impl Core {
             };
             (
                 // A handle on the process after them may be from after the disconnect.
-                state.followed.values_mut().flat_map(Followed::take_earlier).collect(),
-                state.followed.values().filter_map(Followed::newest).cloned().collect(),
+                state.followed.values_mut().flat_map(ProcessQueues::take_earlier).collect(),
+                state.followed.values().filter_map(ProcessQueues::newest).cloned().collect(),
                 // Any of them may have been restarted meanwhile.
                 state
                     .unfollowed
@@ -449,8 +449,8 @@ impl Core {
             (
                 state.pending.disconnect(),
                 state.routes.drain().map(|(_, route)| route).collect(),
-                state.followed.values_mut().flat_map(Followed::take_earlier).collect(),
-                state.followed.values().filter_map(Followed::newest).cloned().collect(),
+                state.followed.values_mut().flat_map(ProcessQueues::take_earlier).collect(),
+                state.followed.values().filter_map(ProcessQueues::newest).cloned().collect(),
             )
         };
         let cause = Box::new(cause.clone());
@@ -494,7 +494,7 @@ impl Core {
         for route in routes.into_values() {
             route.end(RouteEvent::Lost(loss.clone()));
         }
-        for queue in followed.into_values().flat_map(Followed::into_queues) {
+        for queue in followed.into_values().flat_map(ProcessQueues::into_queues) {
             queue.fail(&loss.clone().into());
         }
         self.room.notify_waiters();

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::command::ReadOutput;
 use crate::{
-    answer::{Answered, Problem},
+    answer::{ToolError, ToolResult},
     output::Transcript,
 };
 
@@ -33,7 +33,7 @@ struct Part<'a> {
 
 impl Again {
     /// Returns what is to be read again; `None` if only what is new is.
-    pub(super) fn new(params: &ReadOutput) -> Result<Option<Self>, Problem> {
+    pub(super) fn new(params: &ReadOutput) -> Result<Option<Self>, ToolError> {
         let first = params.first_line.unwrap_or(1).max(1);
         let only_one = [
             params.search.is_some(),
@@ -41,13 +41,13 @@ impl Again {
             params.lines.is_some() || (params.first_line.is_some() && params.search.is_none()),
         ];
         if only_one.iter().filter(|is_given| **is_given).count() > 1 {
-            return Err(Problem::new("`offset`, `lines` and `search` exclude each other")
+            return Err(ToolError::new("`offset`, `lines` and `search` exclude each other")
                 .with_hint("omit all but one"));
         }
         Ok(match (&params.search, params.offset) {
             (Some(pattern), _) => {
                 let regex = Regex::new(pattern).map_err(|error| {
-                    Problem::new(format!("`{pattern}` is not a regular expression: {error}")).with_hint(
+                    ToolError::new(format!("`{pattern}` is not a regular expression: {error}")).with_hint(
                         "escape characters that have a meaning, such as `(` and `$`, with a backslash",
                     )
                 })?;
@@ -62,7 +62,7 @@ impl Again {
     }
 
     /// Returns that part, within a budget of bytes.
-    pub(super) fn answer(&self, process: &str, transcript: &Transcript, budget: usize) -> Answered {
+    pub(super) fn answer(&self, process: &str, transcript: &Transcript, budget: usize) -> ToolResult {
         let all = transcript.text.as_str();
         let kept = if transcript.is_cut { " that are still kept" } else { "" };
         let (text, note, next_offset, next_line) = match self {
@@ -81,7 +81,7 @@ impl Again {
         let separator = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         let lines = all.lines().count();
         let shown = format!("{text}{separator}[{note} of {lines} lines and {} bytes{kept}]", all.len());
-        Answered::new(shown, &Part { process, output: &text, next_offset, next_line })
+        ToolResult::new(shown, &Part { process, output: &text, next_offset, next_line })
     }
 }
 

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use remex_client::{
     Command,
-    process::{Overflow, ProcessInfo, ProcessRef, Retain, SignalName, Stdio, TerminalSize, Termination},
+    agent::Window,
+    process::{
+        Overflow, ProcessInfo, ProcessRef, Retain, SignalName, Stdio, TerminalSize, Termination, Until,
+    },
 };
 use remex_proto::state::matcher::Search;
 use schemars::JsonSchema;
@@ -16,10 +19,10 @@ use tokio::{
 
 use super::{Tools, again::Again};
 use crate::{
-    answer::{Answer, Answered, Problem},
+    answer::{Answer, ToolError, ToolResult},
     call::{Call, Stop},
     environment::Environment,
-    output::{Condition, Followed, Limits, Report, Transcript},
+    output::{OutputPosition, Report, Transcript},
     processes,
 };
 
@@ -109,20 +112,20 @@ impl JsonSchema for Variables {
 }
 
 impl Variables {
-    fn parse(self) -> Result<BTreeMap<String, String>, Problem> {
+    fn parse(self) -> Result<BTreeMap<String, String>, ToolError> {
         let variables = match self {
             Self::Named(variables) => variables,
             Self::Listed(lines) => {
                 let pair = |line: String| match line.split_once('=') {
                     Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-                    None => Err(Problem::new(format!("`{line}` in `env` sets no variable"))
+                    None => Err(ToolError::new(format!("`{line}` in `env` sets no variable"))
                         .with_hint("write it as `NAME=value`")),
                 };
                 lines.into_iter().map(pair).collect::<Result<_, _>>()?
             }
         };
         if let Some(name) = variables.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
-            return Err(Problem::new(format!("`{name}` cannot be the name of an environment variable"))
+            return Err(ToolError::new(format!("`{name}` cannot be the name of an environment variable"))
                 .with_hint("use a name without `=`"));
         }
         Ok(variables)
@@ -249,12 +252,13 @@ impl Tools {
             }
         }
         let limits = Limits { time: limits.time.saturating_sub(began.elapsed()), ..limits };
-        let followed = self.followed(environment.name(), &reference);
+        let position = self.position(environment.name(), &reference);
         // Another call may have found the process by its name already.
-        let mut followed = turn(&followed, limits, call)
+        let mut position = turn(&position, limits, call)
             .await?
             .ok_or_else(|| busy(&name).with_hint("the process was started; that call returns its output"))?;
-        let followed = followed.follow(&reference, environment.name(), Condition::End, limits, call).await?;
+        let window = limits.window();
+        let followed = position.follow(&reference, environment.name(), &Until::Exit, window, call).await?;
         let mut report = match followed {
             Ok(report) => report,
             Err(stop) => return Err(end_if_cancelled(stop, &reference).await),
@@ -276,15 +280,16 @@ impl Tools {
         environment: &Environment,
         client: &remex_client::Client,
         name: &str,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ToolError> {
         for process in processes::list(environment, client).await? {
             if process.process_id != name {
                 continue;
             }
-            if processes::is_running(&process) {
-                return Err(Problem::new(format!("a process named `{name}` is already running")).with_hint(
-                    "use it with `read_output`, end it with `stop_process`, or choose another name",
-                ));
+            if process.is_running() {
+                return Err(ToolError::new(format!("a process named `{name}` is already running"))
+                    .with_hint(
+                        "use it with `read_output`, end it with `stop_process`, or choose another name",
+                    ));
             }
             let reference = client.process_ref(process.session_id, process.process_id);
             reference.forget().await?;
@@ -296,15 +301,15 @@ impl Tools {
     }
 
     pub(super) async fn send_input(&self, params: SendInput, call: &Call) -> Answer {
-        let (condition, default_wait) = match condition(params.wait_for, params.silence_seconds)? {
-            Condition::End => (Condition::End, SHORT_WAIT),
-            condition => (condition, DEFAULT_WAIT),
+        let (until, default_wait) = match until(params.wait_for, params.silence_seconds)? {
+            Until::Exit => (Until::Exit, SHORT_WAIT),
+            until => (until, DEFAULT_WAIT),
         };
         let limits = limits(params.wait_seconds, default_wait, params.max_output_tokens)?;
         let found = self.find(params.environment.as_deref(), &params.process).await?;
         let (environment, reference, info) = (found.environment, found.reference, found.info);
-        if !processes::is_running(&info) {
-            return Err(Problem::new(format!("process `{}` has ended", params.process)).with_hint(
+        if !info.is_running() {
+            return Err(ToolError::new(format!("process `{}` has ended", params.process)).with_hint(
                 "read the rest of its output with `read_output`, or start it again with `run_command`",
             ));
         }
@@ -315,20 +320,20 @@ impl Tools {
         let has_input_left = written.is_err();
         let written = written.unwrap_or(Ok(()));
         written.map_err(|error| {
-            let problem = Problem::from(error);
+            let error = ToolError::from(error);
             if info.has_terminal {
-                problem
+                error
             } else {
-                problem.with_hint("start it with `input` `pipe` or `terminal` to write to it")
+                error.with_hint("start it with `input` `pipe` or `terminal` to write to it")
             }
         })?;
         // Only now: what waits for output of this process must not hold up its input.
         let limits = Limits { time: limits.time.saturating_sub(began.elapsed()), ..limits };
-        let followed = self.followed(environment.name(), &reference);
-        let mut followed = turn(&followed, limits, call).await?.ok_or_else(|| {
+        let position = self.position(environment.name(), &reference);
+        let mut position = turn(&position, limits, call).await?.ok_or_else(|| {
             busy(&params.process).with_hint("the text was written; that call returns what comes of it")
         })?;
-        let followed = followed.follow(&reference, environment.name(), condition, limits, call).await?;
+        let followed = position.follow(&reference, environment.name(), &until, limits.window(), call).await?;
         let mut report = followed.map_err(stopped)?;
         if has_input_left && report.running {
             report.state.push_str("; it has not read all of its input yet");
@@ -338,26 +343,26 @@ impl Tools {
 
     pub(super) async fn read_output(&self, params: ReadOutput, call: &Call) -> Answer {
         let again = Again::new(&params)?;
-        let condition = condition(params.wait_for, params.silence_seconds)?;
+        let until = until(params.wait_for, params.silence_seconds)?;
         let limits = limits(params.wait_seconds, DEFAULT_WAIT, params.max_output_tokens)?;
         let Found { environment, reference, .. } =
             self.find(params.environment.as_deref(), &params.process).await?;
-        let followed = self.followed(environment.name(), &reference);
+        let position = self.position(environment.name(), &reference);
         if let Some(again) = again {
             let reading = timeout(TRANSCRIPT_TIME, Transcript::read(&reference));
             let transcript = call.unless_stopped(reading).await.map_err(stopped)?;
             let transcript = transcript.map_err(|_| {
-                Problem::new("the output cannot be read in time").with_hint("try again later")
+                ToolError::new("the output cannot be read in time").with_hint("try again later")
             })??;
             return Ok(again.answer(&params.process, &transcript, limits.bytes));
         }
-        let mut followed = turn(&followed, limits, call)
+        let mut position = turn(&position, limits, call)
             .await?
             .ok_or_else(|| busy(&params.process).with_hint("wait for that call, or cancel it"))?;
         if params.from_start {
-            *followed = Followed::default();
+            *position = OutputPosition::new(reference.clone());
         }
-        let report = followed.follow(&reference, environment.name(), condition, limits, call).await?;
+        let report = position.follow(&reference, environment.name(), &until, limits.window(), call).await?;
         Ok(answered(&report.map_err(stopped)?))
     }
 
@@ -369,7 +374,7 @@ impl Tools {
         match &params.signal {
             Some(name) => {
                 let signal: SignalName = name.trim_start_matches("SIG").parse().map_err(|_| {
-                    Problem::new(format!("`{name}` is not a signal"))
+                    ToolError::new(format!("`{name}` is not a signal"))
                         .with_hint("use a name such as `INT`, `HUP` or `USR1`")
                 })?;
                 reference.signal(signal).await?;
@@ -380,11 +385,12 @@ impl Tools {
             }
         }
         let limits = limits(Some(wait), wait, None)?;
-        let followed = self.followed(environment.name(), &reference);
-        let mut followed = turn(&followed, limits, call).await?.ok_or_else(|| {
+        let position = self.position(environment.name(), &reference);
+        let mut position = turn(&position, limits, call).await?.ok_or_else(|| {
             busy(&params.process).with_hint("it was told to end; that call returns its last output")
         })?;
-        let report = followed.follow(&reference, environment.name(), Condition::End, limits, call).await?;
+        let window = limits.window();
+        let report = position.follow(&reference, environment.name(), &Until::Exit, window, call).await?;
         let mut report = report.map_err(stopped)?;
         if params.remove {
             if report.running {
@@ -399,15 +405,15 @@ impl Tools {
     }
 
     /// Finds a process by its name: on the environment that is named, or else on the first that has one.
-    async fn find(&self, environment: Option<&str>, name: &str) -> Result<Found<'_>, Problem> {
+    async fn find(&self, environment: Option<&str>, name: &str) -> Result<Found<'_>, ToolError> {
         let first = self.environment(environment)?;
         let on = async |environment: &Environment| {
             let client = environment.client().await?;
             processes::find(environment, &client, name).await
         };
-        let problem = match on(first).await {
+        let error = match on(first).await {
             Ok((reference, info)) => return Ok(Found { environment: first, reference, info }),
-            Err(problem) => problem,
+            Err(error) => error,
         };
         if environment.is_none() {
             for other in self.shared.environments[1..].iter().filter(|other| other.was_connected()) {
@@ -417,7 +423,20 @@ impl Tools {
                 }
             }
         }
-        Err(problem)
+        Err(error)
+    }
+}
+
+/// How long a call waits, and how much it returns.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    time: Duration,
+    bytes: usize,
+}
+
+impl Limits {
+    fn window(self) -> Window {
+        Window::default().yield_after(self.time).max_output_bytes(self.bytes)
     }
 }
 
@@ -428,15 +447,15 @@ struct Found<'a> {
     info: ProcessInfo,
 }
 
-fn stopped(stop: Stop) -> Problem {
-    Problem::new(match stop {
+fn stopped(stop: Stop) -> ToolError {
+    ToolError::new(match stop {
         Stop::Cancelled => "the call was cancelled",
         Stop::Gone => "the client is gone",
     })
 }
 
 /// Ends a process whose start was cancelled; one whose client is only gone runs on, and is found again by its name.
-async fn end_if_cancelled(stop: Stop, reference: &ProcessRef) -> Problem {
+async fn end_if_cancelled(stop: Stop, reference: &ProcessRef) -> ToolError {
     if stop == Stop::Cancelled {
         let _ = reference.terminate_tree(Termination::Kill).await;
     }
@@ -461,50 +480,51 @@ fn write(
 
 /// Waits until no other call reads the output of a process; none if that takes too long.
 async fn turn<'a>(
-    followed: &'a Mutex<Followed>,
+    position: &'a Mutex<OutputPosition>,
     limits: Limits,
     call: &Call,
-) -> Result<Option<MutexGuard<'a, Followed>>, Problem> {
-    let waiting = timeout(limits.time.max(MIN_TIME), followed.lock());
+) -> Result<Option<MutexGuard<'a, OutputPosition>>, ToolError> {
+    let waiting = timeout(limits.time.max(MIN_TIME), position.lock());
     Ok(call.unless_stopped(waiting).await.map_err(stopped)?.ok())
 }
 
-fn busy(process: &str) -> Problem {
-    Problem::new(format!("another call is waiting for output of `{process}`"))
+fn busy(process: &str) -> ToolError {
+    ToolError::new(format!("another call is waiting for output of `{process}`"))
 }
 
-fn condition(wait_for: Option<String>, silence: Option<f64>) -> Result<Condition, Problem> {
+fn until(wait_for: Option<String>, silence: Option<f64>) -> Result<Until, ToolError> {
     match (wait_for, silence) {
         (Some(_), Some(_)) => {
-            Err(Problem::new("`wait_for` and `silence_seconds` exclude each other").with_hint("omit one"))
+            Err(ToolError::new("`wait_for` and `silence_seconds` exclude each other").with_hint("omit one"))
         }
         (Some(pattern), None) => {
-            let search = Search::new(&pattern).map_err(|error| {
+            // Before anything is done that would have to be undone.
+            Search::new(&pattern).map_err(|error| {
                 let shown: String = pattern.chars().take(100).collect();
-                Problem::new(format!("`{shown}` is not a regular expression: {}", error.message))
+                ToolError::new(format!("`{shown}` is not a regular expression: {}", error.message))
                     .with_hint("escape characters that have a meaning, such as `(` and `$`, with a backslash")
             })?;
-            Ok(Condition::Output(Box::new(search)))
+            Ok(Until::Output(pattern))
         }
-        (None, Some(seconds)) => Ok(Condition::Silence(duration("silence_seconds", seconds.min(MAX_WAIT))?)),
-        (None, None) => Ok(Condition::End),
+        (None, Some(seconds)) => Ok(Until::Idle(duration("silence_seconds", seconds.min(MAX_WAIT))?)),
+        (None, None) => Ok(Until::Exit),
     }
 }
 
-fn duration(name: &str, seconds: f64) -> Result<Duration, Problem> {
+fn duration(name: &str, seconds: f64) -> Result<Duration, ToolError> {
     Duration::try_from_secs_f64(seconds).map_err(|_| {
-        Problem::new(format!("`{name}` is {seconds}, which is no time"))
+        ToolError::new(format!("`{name}` is {seconds}, which is no time"))
             .with_hint("give a number of seconds that is not negative")
     })
 }
 
-fn limits(wait: Option<f64>, default_wait: f64, tokens: Option<usize>) -> Result<Limits, Problem> {
+fn limits(wait: Option<f64>, default_wait: f64, tokens: Option<usize>) -> Result<Limits, ToolError> {
     let time = duration("wait_seconds", wait.unwrap_or(default_wait).min(MAX_WAIT))?;
     let tokens = tokens.unwrap_or(DEFAULT_TOKENS).clamp(*TOKENS.start(), *TOKENS.end());
     Ok(Limits { time, bytes: tokens * BYTES_PER_TOKEN })
 }
 
 /// Returns a report as the model reads it: the output, and then what became of the process.
-fn answered(report: &Report) -> Answered {
-    Answered::new(report.text(), report)
+fn answered(report: &Report) -> ToolResult {
+    ToolResult::new(report.text(), report)
 }

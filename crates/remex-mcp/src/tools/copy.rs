@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Tools;
 use crate::{
-    answer::{Answer, Answered, Problem},
+    answer::{Answer, ToolError, ToolResult},
     call::Call,
     environment::Environment,
 };
@@ -50,15 +50,15 @@ impl Tools {
         let (to_environment, to_client, to) =
             self.at(params.to_environment.as_deref(), Some(&params.to_path)).await?;
         let metadata = from_client.fs().metadata(&from).without_links().await;
-        let metadata = metadata.map_err(|error| Problem::of_file(&error, &from))?;
+        let metadata = metadata.map_err(|error| ToolError::of_file(&error, &from))?;
         let is_same_host = from_environment.name() == to_environment.name();
         if metadata.is_directory && is_same_host && is_within(&to_client, &to, &from).await {
-            return Err(Problem::new(format!("`{}` is in `{}` itself", to.display(), from.display()))
+            return Err(ToolError::new(format!("`{}` is in `{}` itself", to.display(), from.display()))
                 .with_hint("copy it to a place outside"));
         }
         if let Some(parent) = to.parent() {
             let made = to_client.fs().create_dir_all(parent).await;
-            made.map_err(|error| Problem::of_file(&error, parent))?;
+            made.map_err(|error| ToolError::of_file(&error, parent))?;
         }
         let end = |environment: &Environment, client: &Client, path: PathBuf| {
             let label = format!("{}:{}", environment.name(), path.display());
@@ -74,7 +74,7 @@ impl Tools {
         task.there = there;
         let counted = Arc::new(Counted::default());
         let Ok(copied) = call.unless_stopped(Box::pin(copy_trees(vec![task], &counted))).await else {
-            return Err(Problem::new("the copy was cancelled; what is complete stays"));
+            return Err(ToolError::new("the copy was cancelled; what is complete stays"));
         };
         let Ok(()) = copied;
         let copied = std::mem::take(&mut *lock(&counted.0));
@@ -86,12 +86,12 @@ impl Tools {
             text
         } else {
             let failures = copied.failures.join("\n");
-            return Err(Problem::new(format!(
+            return Err(ToolError::new(format!(
                 "copied {} files and links, but not all:\n{failures}",
                 copied.copied
             )));
         };
-        Ok(Answered::new(text, &copied))
+        Ok(ToolResult::new(text, &copied))
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     Tools,
     files::{changed, has_changed, if_match, written},
 };
-use crate::answer::{Answer, Problem};
+use crate::answer::{Answer, ToolError};
 
 /// The longest file that can be edited, in bytes.
 const MAX_EDITED: u64 = 16 << 20;
@@ -80,17 +80,17 @@ const CONVERTED: &str = "[the lines of the file end with CRLF, and so do those t
 const MIXED: &str = "[the line ends of the file are mixed; those that were put in are as at their place]";
 
 /// Reads a text file that can be edited.
-pub(super) async fn read_text(fs: &Fs, path: &Path) -> Result<Text, Problem> {
-    let failed = |error: remex_client::Error| Problem::of_file(&error, path);
+pub(super) async fn read_text(fs: &Fs, path: &Path) -> Result<Text, ToolError> {
+    let failed = |error: remex_client::Error| ToolError::of_file(&error, path);
     let size = fs.metadata(path).await.map_err(failed)?.size;
     if size > MAX_EDITED {
-        return Err(Problem::new(format!("`{}` is too large to edit: {size} bytes", path.display()))
+        return Err(ToolError::new(format!("`{}` is too large to edit: {size} bytes", path.display()))
             .with_hint("use a command such as `sed -i`"));
     }
     let content = fs.read(path).await.map_err(failed)?;
     let hash = ContentHash(Sha256::digest(&content).into());
     let text = String::from_utf8(content.to_vec()).map_err(|_| {
-        Problem::new(format!("`{}` is not UTF-8", path.display()))
+        ToolError::new(format!("`{}` is not UTF-8", path.display()))
             .with_hint("edit it with a command such as `perl -pi -e`")
     })?;
     Ok(Text { text, hash })
@@ -105,14 +105,15 @@ struct Edited {
 }
 
 /// Applies all edits to a text, in order.
-fn apply(text: &str, edits: &[Edit]) -> Result<Edited, Problem> {
+fn apply(text: &str, edits: &[Edit]) -> Result<Edited, ToolError> {
     if edits.is_empty() {
-        return Err(Problem::new("there are no edits").with_hint("give at least one in `edits`"));
+        return Err(ToolError::new("there are no edits").with_hint("give at least one in `edits`"));
     }
     let mut edited = Edited { text: text.to_owned(), replacements: 0, has_converted: false };
     for (number, edit) in (1..).zip(edits) {
         let refused = |why: String, hint: String| {
-            Problem::new(format!("edit {number} cannot be made: {why}; nothing was changed")).with_hint(hint)
+            ToolError::new(format!("edit {number} cannot be made: {why}; nothing was changed"))
+                .with_hint(hint)
         };
         if edit.old.is_empty() {
             return Err(refused(
@@ -179,7 +180,7 @@ fn apply(text: &str, edits: &[Edit]) -> Result<Edited, Problem> {
         edited.replacements += count;
     }
     if edited.text == text {
-        return Err(Problem::new("the edits together change nothing; nothing was written")
+        return Err(ToolError::new("the edits together change nothing; nothing was written")
             .with_hint("leave them out if the file is as it should be"));
     }
     Ok(edited)
@@ -269,8 +270,8 @@ mod tests {
     #[test]
     fn edits_that_change_nothing_say_so() {
         for edits in [vec![edit("a", "a")], vec![edit("a", "b"), edit("b", "a")]] {
-            let problem = apply("a\n", &edits).unwrap_err().to_string();
-            assert!(problem.contains("change"), "{problem}");
+            let error = apply("a\n", &edits).unwrap_err().to_string();
+            assert!(error.contains("change"), "{error}");
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::Tools;
 use crate::{
-    answer::{Answer, Answered, Image, Problem},
+    answer::{Answer, Image, ToolError, ToolResult},
     environment::Environment,
 };
 
@@ -130,7 +130,7 @@ impl Tools {
     pub(super) async fn read_file(&self, params: ReadFile) -> Answer {
         let (_, client, path) = self.at(params.environment.as_deref(), Some(&params.path)).await?;
         let fs = client.fs();
-        let failed = |error: Error| Problem::of_file(&error, &path);
+        let failed = |error: Error| ToolError::of_file(&error, &path);
         // The hash of a long file is older than what is read of it, never newer: if it still matches when the model writes,
         // nobody has changed the file since.
         let size = fs.metadata(&path).await.map_err(failed)?.size;
@@ -165,7 +165,7 @@ impl Tools {
                 continue;
             }
             if line.len() == MAX_TEXT && line.last() != Some(&b'\n') {
-                return Err(Problem::new(format!("line {number} of `{}` is too long", path.display()))
+                return Err(ToolError::new(format!("line {number} of `{}` is too long", path.display()))
                     .with_hint("read it with a command such as `cut` or `fold`, or find a part of it with `search_files`"));
             }
             if number < first {
@@ -187,7 +187,7 @@ impl Tools {
             return self.read_binary(&fs, &path, bytes, hash).await;
         }
         if lines == 0 && number > 0 && number < first {
-            return Err(Problem::new(format!("`{}` has only {number} lines", path.display()))
+            return Err(ToolError::new(format!("`{}` has only {number} lines", path.display()))
                 .with_hint("choose a smaller `first_line`"));
         }
         let is_utf8 = std::str::from_utf8(&content).is_ok();
@@ -209,7 +209,7 @@ impl Tools {
         text.push_str(&format!("[{}]", size_and_hash(bytes, hash.as_deref())));
         let path = path.display().to_string();
         let found = FileText { path, content, first_line: first, lines, more, bytes, hash, is_utf8 };
-        Ok(Answered::new(text, &found))
+        Ok(ToolResult::new(text, &found))
     }
 
     /// Returns an image as one, and says of other files how long they are.
@@ -219,15 +219,15 @@ impl Tools {
         let data = BinaryFile { path: name, bytes, hash };
         if bytes > MAX_IMAGE {
             let note = "\n[look at it with a command such as `file` or `xxd`; an image has to be smaller to be shown]";
-            return Ok(Answered::new(text + note, &data));
+            return Ok(ToolResult::new(text + note, &data));
         }
-        let content = fs.read(path).await.map_err(|error| Problem::of_file(&error, path))?;
+        let content = fs.read(path).await.map_err(|error| ToolError::of_file(&error, path))?;
         Ok(match image_type(&content) {
             Some(mime_type) => {
                 let image = Image { base64: STANDARD.encode(&content), mime_type };
-                Answered::new(format!("an image, {text}"), &data).with_image(image)
+                ToolResult::new(format!("an image, {text}"), &data).with_image(image)
             }
-            None => Answered::new(text + "\n[look at it with a command such as `file` or `xxd`]", &data),
+            None => ToolResult::new(text + "\n[look at it with a command such as `file` or `xxd`]", &data),
         })
     }
 
@@ -238,7 +238,7 @@ impl Tools {
         if let Some(parent) = path.parent()
             && !matches!(expected, Some(IfMatch::Content(_)))
         {
-            fs.create_dir_all(parent).await.map_err(|error| Problem::of_file(&error, parent))?;
+            fs.create_dir_all(parent).await.map_err(|error| ToolError::of_file(&error, parent))?;
         }
         match expected {
             Some(expected) => {
@@ -247,7 +247,7 @@ impl Tools {
             }
             None => {
                 let written = fs.write(&path, &params.content).atomic().await;
-                written.map_err(|error| Problem::of_file(&error, &path))?;
+                written.map_err(|error| ToolError::of_file(&error, &path))?;
             }
         }
         Ok(written(&path, &params.content, 0))
@@ -256,7 +256,7 @@ impl Tools {
     pub(super) async fn list_directory(&self, params: ListDirectory) -> Answer {
         let (_, client, path) = self.at(params.environment.as_deref(), params.path.as_deref()).await?;
         let fs = client.fs();
-        let failed = |error: Error| Problem::of_file(&error, &path);
+        let failed = |error: Error| ToolError::of_file(&error, &path);
         let limit = params.limit.unwrap_or(DEFAULT_ENTRIES).clamp(1, MAX_ENTRIES);
         let (mut entries, mut more) = (Vec::new(), false);
         if params.depth == 0 {
@@ -295,7 +295,7 @@ impl Tools {
             ));
         }
         let path = path.display().to_string();
-        Ok(Answered::new(text, &Listing { path, entries, more }))
+        Ok(ToolResult::new(text, &Listing { path, entries, more }))
     }
 
     /// Returns an environment, its client, and a path on it; by default its directory.
@@ -303,7 +303,7 @@ impl Tools {
         &self,
         environment: Option<&str>,
         path: Option<&str>,
-    ) -> Result<(&Environment, Client, PathBuf), Problem> {
+    ) -> Result<(&Environment, Client, PathBuf), ToolError> {
         let environment = self.environment(environment)?;
         let client = environment.client().await?;
         let path = environment.path(&client, path.unwrap_or(""))?;
@@ -363,7 +363,7 @@ fn image_type(content: &[u8]) -> Option<&'static str> {
     }
 }
 
-pub(super) fn written(path: &Path, content: &str, replacements: usize) -> Answered {
+pub(super) fn written(path: &Path, content: &str, replacements: usize) -> ToolResult {
     let hash = ContentHash(Sha256::digest(content).into()).to_string();
     let (path, bytes) = (path.display().to_string(), content.len());
     let what = match replacements {
@@ -371,35 +371,35 @@ pub(super) fn written(path: &Path, content: &str, replacements: usize) -> Answer
         1 => format!("replaced 1 place in {path}"),
         count => format!("replaced {count} places in {path}"),
     };
-    Answered::new(
+    ToolResult::new(
         format!("{what}\n[for `if_match`: {hash}]"),
         &WrittenFile { path, bytes, hash, replacements },
     )
 }
 
-pub(super) fn if_match(text: &str) -> Result<IfMatch, Problem> {
+pub(super) fn if_match(text: &str) -> Result<IfMatch, ToolError> {
     if text == "absent" {
         return Ok(IfMatch::Absent);
     }
     text.parse().map(IfMatch::Content).map_err(|_| {
-        Problem::new(format!("`{text}` is not a hash"))
+        ToolError::new(format!("`{text}` is not a hash"))
             .with_hint("use the `hash` that `read_file`, `write_file` or `edit_file` returned, or `absent`")
     })
 }
 
-pub(super) fn changed(error: &Error, path: &Path) -> Problem {
+pub(super) fn changed(error: &Error, path: &Path) -> ToolError {
     if error.kind() == Some(ErrorKind::ContentChanged) {
         has_changed(path)
     } else {
-        Problem::of_file(error, path)
+        ToolError::of_file(error, path)
     }
 }
 
-pub(super) fn has_changed(path: &Path) -> Problem {
-    Problem::new(format!("`{}` is not what was expected; nothing was written", path.display()))
+pub(super) fn has_changed(path: &Path) -> ToolError {
+    ToolError::new(format!("`{}` is not what was expected; nothing was written", path.display()))
         .with_hint("read it again with `read_file`, and repeat the change on what is there now")
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
-    Problem::new(format!("cannot read `{}`: {error}", path.display()))
+fn unreadable(path: &Path, error: &std::io::Error) -> ToolError {
+    ToolError::new(format!("cannot read `{}`: {error}", path.display()))
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use remex_base::clock::now_ms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::{Tools, command::LIST_TIME};
 use crate::{
-    answer::{Answer, Answered},
+    answer::{Answer, ToolResult},
     processes,
 };
 
@@ -65,9 +66,9 @@ impl Tools {
             let limit = if is_only { Duration::MAX } else { LIST_TIME };
             let found = match timeout(limit, listing).await {
                 Ok(Ok(found)) => found,
-                Ok(Err(problem)) if is_only => return Err(problem),
-                Ok(Err(problem)) => {
-                    failures.push(format!("{}: {problem}", environment.name()));
+                Ok(Err(error)) if is_only => return Err(error),
+                Ok(Err(error)) => {
+                    failures.push(format!("{}: {error}", environment.name()));
                     continue;
                 }
                 Err(_) => {
@@ -75,9 +76,9 @@ impl Tools {
                     continue;
                 }
             };
-            let now = now_ms().unwrap_or_default();
+            let now = now_ms();
             for process in found {
-                let is_running = processes::is_running(&process);
+                let is_running = process.is_running();
                 let fits = |text: &str| {
                     process.process_id.contains(text) || process.argv.iter().any(|arg| arg.contains(text))
                 };
@@ -104,7 +105,7 @@ impl Tools {
             lines.push(if is_filtered { "no process fits" } else { "there are no processes" }.to_owned());
         }
         lines.extend(failures.iter().map(|failure| format!("[not listed: {failure}]")));
-        Ok(Answered::new(lines.join("\n"), &ListedProcesses { processes: listed, failures }))
+        Ok(ToolResult::new(lines.join("\n"), &ListedProcesses { processes: listed, failures }))
     }
 }
 
@@ -126,9 +127,4 @@ impl ListedProcess {
             self.process, self.environment, self.seconds, self.output_bytes
         )
     }
-}
-
-fn now_ms() -> Option<u64> {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
-    u64::try_from(since.as_millis()).ok()
 }

@@ -22,7 +22,7 @@ use super::{
     files::{changed, has_changed},
 };
 use crate::{
-    answer::{Answer, Answered, Problem},
+    answer::{Answer, ToolError, ToolResult},
     environment::Environment,
 };
 
@@ -73,19 +73,19 @@ impl Tools {
         }
         let mut done: Vec<String> = Vec::new();
         for file in &plan.files {
-            if let Err(problem) = file.make(&client.fs()).await {
+            if let Err(error) = file.make(&client.fs()).await {
                 let before = if done.is_empty() { "nothing was changed".to_owned() } else { done.join("; ") };
-                return Err(Problem::new(format!("{problem}\nbefore that: {before}")));
+                return Err(ToolError::new(format!("{error}\nbefore that: {before}")));
             }
             done.push(file.what());
         }
-        Ok(Answered::new(done.join("\n"), &Patched { changed: done }))
+        Ok(ToolResult::new(done.join("\n"), &Patched { changed: done }))
     }
 }
 
 impl Plan<'_> {
     /// Makes a change in memory.
-    async fn add(&mut self, change: &Change) -> Result<(), Problem> {
+    async fn add(&mut self, change: &Change) -> Result<(), ToolError> {
         let path = self.environment.path(self.client, &change.path)?;
         if self.files.iter().any(|file| file.from.as_ref() == Some(&path)) {
             return Err(refused(&path, "is moved by the patch before this change", "name its new place"));
@@ -97,7 +97,7 @@ impl Plan<'_> {
         }
     }
 
-    async fn create(&mut self, path: PathBuf, change: &Change) -> Result<(), Problem> {
+    async fn create(&mut self, path: PathBuf, change: &Change) -> Result<(), ToolError> {
         let text = Some(added(&change.hunks));
         if let Some(file) = self.files.iter_mut().find(|file| file.path == path && file.is_removed) {
             (file.text, file.is_removed, file.executable) = (text, false, change.executable);
@@ -109,9 +109,9 @@ impl Plan<'_> {
         Ok(())
     }
 
-    async fn delete(&mut self, path: PathBuf, change: &Change) -> Result<(), Problem> {
+    async fn delete(&mut self, path: PathBuf, change: &Change) -> Result<(), ToolError> {
         let fs = self.client.fs();
-        let failed = |error| Problem::of_file(&error, &path);
+        let failed = |error| ToolError::of_file(&error, &path);
         if change.is_diff {
             let index = self.load(&path).await?;
             let file = &mut self.files[index];
@@ -146,7 +146,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    async fn update(&mut self, path: PathBuf, change: &Change) -> Result<(), Problem> {
+    async fn update(&mut self, path: PathBuf, change: &Change) -> Result<(), ToolError> {
         let index = if change.hunks.is_empty() { self.find(&path).await? } else { self.load(&path).await? };
         if !change.hunks.is_empty() {
             let file = &mut self.files[index];
@@ -168,13 +168,13 @@ impl Plan<'_> {
         Ok(())
     }
 
-    async fn expect_absent(&self, path: &Path) -> Result<(), Problem> {
+    async fn expect_absent(&self, path: &Path) -> Result<(), ToolError> {
         let is_planned = self.files.iter().any(|file| file.path == path);
         let metadata = self.client.fs().metadata(path).without_links().await;
         let is_there = match metadata {
             Ok(_) => true,
             Err(error) if error.kind() == Some(remex_client::ErrorKind::NotFound) => false,
-            Err(error) => return Err(Problem::of_file(&error, path)),
+            Err(error) => return Err(ToolError::of_file(&error, path)),
         };
         if is_planned || is_there {
             return Err(refused(path, "exists already", "update it instead, or choose another path"));
@@ -183,7 +183,7 @@ impl Plan<'_> {
     }
 
     /// Returns the index of a file, whose text need not be known.
-    async fn find(&mut self, path: &Path) -> Result<usize, Problem> {
+    async fn find(&mut self, path: &Path) -> Result<usize, ToolError> {
         if let Some(index) = self.files.iter().position(|file| file.path == path) {
             if self.files[index].is_removed {
                 return Err(refused(
@@ -194,13 +194,13 @@ impl Plan<'_> {
             }
             return Ok(index);
         }
-        let found = self.client.fs().hash(path).await.map_err(|error| Problem::of_file(&error, path))?;
+        let found = self.client.fs().hash(path).await.map_err(|error| ToolError::of_file(&error, path))?;
         self.push(path, found.hash, None);
         Ok(self.files.len() - 1)
     }
 
     /// Returns the index of a file whose text is there.
-    async fn load(&mut self, path: &Path) -> Result<usize, Problem> {
+    async fn load(&mut self, path: &Path) -> Result<usize, ToolError> {
         let planned = self.files.iter().position(|file| file.path == path);
         if let Some(index) = planned {
             self.find(path).await?;
@@ -236,9 +236,9 @@ impl Planned {
         }
     }
 
-    async fn make(&self, fs: &Fs) -> Result<(), Problem> {
+    async fn make(&self, fs: &Fs) -> Result<(), ToolError> {
         let now = self.from.as_ref().unwrap_or(&self.path);
-        let failed = |error| Problem::of_file(&error, now);
+        let failed = |error| ToolError::of_file(&error, now);
         if self.is_removed && self.there.is_none() && self.is_new(fs).await? {
             return Ok(());
         }
@@ -255,19 +255,19 @@ impl Planned {
         if (is_new || self.from.is_some())
             && let Some(parent) = self.path.parent()
         {
-            fs.create_dir_all(parent).await.map_err(|error| Problem::of_file(&error, parent))?;
+            fs.create_dir_all(parent).await.map_err(|error| ToolError::of_file(&error, parent))?;
         }
         if let Some(from) = &self.from {
             // A rename keeps the permissions.
             let renamed = fs.rename(from, &self.path).keep_existing().await;
-            renamed.map_err(|error| Problem::of_file(&error, &self.path))?;
+            renamed.map_err(|error| ToolError::of_file(&error, &self.path))?;
         }
         if let Some(text) = &self.text {
             let expected = self.there.map_or(IfMatch::Absent, IfMatch::Content);
             if let Err(error) = fs.write(&self.path, text).if_match(expected).atomic().await {
                 if let Some(from) = &self.from {
                     let back = fs.rename(&self.path, from).keep_existing().await;
-                    back.map_err(|error| Problem::of_file(&error, from))?;
+                    back.map_err(|error| ToolError::of_file(&error, from))?;
                 }
                 return Err(changed(&error, &self.path));
             }
@@ -276,19 +276,19 @@ impl Planned {
     }
 
     /// Returns whether the patch itself added the file that it deletes.
-    async fn is_new(&self, fs: &Fs) -> Result<bool, Problem> {
+    async fn is_new(&self, fs: &Fs) -> Result<bool, ToolError> {
         let metadata = fs.metadata(&self.path).without_links().await;
         match metadata {
             Ok(_) => Ok(false),
             Err(error) if error.kind() == Some(remex_client::ErrorKind::NotFound) => Ok(true),
-            Err(error) => Err(Problem::of_file(&error, &self.path)),
+            Err(error) => Err(ToolError::of_file(&error, &self.path)),
         }
     }
 
     /// Lets those who may read the file run it, or nobody.
-    async fn set_executable(&self, fs: &Fs) -> Result<(), Problem> {
+    async fn set_executable(&self, fs: &Fs) -> Result<(), ToolError> {
         let Some(executable) = self.executable else { return Ok(()) };
-        let failed = |error| Problem::of_file(&error, &self.path);
+        let failed = |error| ToolError::of_file(&error, &self.path);
         // A host without permissions has nothing to set.
         let Some(mode) = fs.metadata(&self.path).await.map_err(failed)?.mode else { return Ok(()) };
         let mode = mode & 0o7777;
@@ -313,10 +313,10 @@ fn added(hunks: &[Hunk]) -> String {
     content
 }
 
-fn fitted(path: &Path, text: &str, hunks: &[Hunk]) -> Result<String, Problem> {
+fn fitted(path: &Path, text: &str, hunks: &[Hunk]) -> Result<String, ToolError> {
     fit::apply(text, hunks).map_err(|misfit| {
         let fit::Misfit { number, why, hint } = misfit;
-        Problem::new(format!(
+        ToolError::new(format!(
             "hunk {number} of `{}` does not fit: {why}; nothing was changed",
             path.display()
         ))
@@ -324,6 +324,6 @@ fn fitted(path: &Path, text: &str, hunks: &[Hunk]) -> Result<String, Problem> {
     })
 }
 
-fn refused(path: &Path, why: &str, hint: &str) -> Problem {
-    Problem::new(format!("`{}` {why}; nothing was changed", path.display())).with_hint(hint)
+fn refused(path: &Path, why: &str, hint: &str) -> ToolError {
+    ToolError::new(format!("`{}` {why}; nothing was changed", path.display())).with_hint(hint)
 }

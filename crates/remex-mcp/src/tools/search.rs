@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
+use remex_base::clock::millis;
 use remex_client::{
     Client, Error, ErrorKind,
     fs::{FoundFile, SearchLimit, SearchOptions, SearchReply, SearchReport},
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Tools, files::on_one_line};
 use crate::{
-    answer::{Answer, Answered, Problem},
+    answer::{Answer, ToolError, ToolResult},
     call::{Call, Stop},
     environment::Environment,
 };
@@ -120,10 +121,10 @@ impl Tools {
             Ok(Ok(Ok(reply))) => reply,
             Ok(Ok(Err(error))) => return Err(not_searched(&error, &params.glob, environment, &client)),
             Ok(Err(_)) => {
-                return Err(Problem::new("the search does not end: a file system there may hang")
+                return Err(ToolError::new("the search does not end: a file system there may hang")
                     .with_hint("search a narrower `path`"));
             }
-            Err(Stop::Cancelled | Stop::Gone) => return Err(Problem::new("the search was cancelled")),
+            Err(Stop::Cancelled | Stop::Gone) => return Err(ToolError::new("the search was cancelled")),
         };
         Ok(params.answer(&reply, &path))
     }
@@ -140,10 +141,10 @@ impl Globs {
 }
 
 impl SearchFiles {
-    fn options(&self) -> Result<SearchOptions, Problem> {
+    fn options(&self) -> Result<SearchOptions, ToolError> {
         let globs = self.glob.all();
         if self.pattern.is_none() && globs.is_empty() {
-            return Err(Problem::new("there is nothing to search for")
+            return Err(ToolError::new("there is nothing to search for")
                 .with_hint("give `pattern` for lines in files, or `glob` for names of files"));
         }
         let mut options = SearchOptions::default();
@@ -157,7 +158,7 @@ impl SearchFiles {
             Report::Counts => SearchReport::Counts,
         };
         let context = self.context.min(20);
-        let timeout = u64::try_from(SEARCH_TIME.as_millis()).unwrap_or(u64::MAX);
+        let timeout = millis(SEARCH_TIME);
         Ok(options
             .report(report)
             .context(context, context)
@@ -167,7 +168,7 @@ impl SearchFiles {
             .timeout_ms(timeout))
     }
 
-    fn answer(&self, reply: &SearchReply, root: &Path) -> Answered {
+    fn answer(&self, reply: &SearchReply, root: &Path) -> ToolResult {
         let (mut matches, mut returned) = (Vec::new(), 0);
         for file in &reply.files {
             let native = file.path.native().ok();
@@ -232,7 +233,7 @@ impl SearchFiles {
         for note in &notes {
             text.push_str(&format!("\n[{note}]"));
         }
-        Answered::new(text, &Found { matches, more: reply.truncated.is_some() })
+        ToolResult::new(text, &Found { matches, more: reply.truncated.is_some() })
     }
 
     /// Adds the lines of a file as a model reads them; returns how many items they are.
@@ -261,17 +262,17 @@ impl SearchFiles {
     }
 }
 
-fn not_searched(error: &Error, glob: &Globs, environment: &Environment, client: &Client) -> Problem {
+fn not_searched(error: &Error, glob: &Globs, environment: &Environment, client: &Client) -> ToolError {
     if error.kind() != Some(ErrorKind::UnknownMethod) {
         let mut message = error.message();
         for glob in glob.all() {
             message = shortened(&message, glob);
         }
-        return Problem::new(message);
+        return ToolError::new(message);
     }
     let server = &client.welcome().server;
     let version = if server.version.is_empty() { "" } else { &format!(" (version {})", server.version) };
-    Problem::new(format!(
+    ToolError::new(format!(
         "the server of environment `{}`{version} is too old to search files",
         environment.name()
     ))

@@ -60,6 +60,23 @@ async fn a_process_that_has_ended_is_told_so_without_waiting() {
 }
 
 #[tokio::test]
+async fn a_process_that_has_exited_is_not_running_while_its_output_is_open() {
+    let world = World::new();
+    let model = world.model().await;
+    let command = json!({"command": "sleep 1000 & echo $$; exit 2", "name": "left"});
+    let (text, _) = model.does("run_command", command).await;
+    assert!(text.contains("ended with exit code 2; something that it started still has"), "{text}");
+    // Neither when there is no time to wait, nor when it has been silent for long enough.
+    for condition in ["wait_seconds", "silence_seconds"] {
+        let again = json!({"process": "left", "from_start": true, condition: 0});
+        let (text, data) = model.does("read_output", again).await;
+        assert_eq!((&data["running"], &data["exit_code"]), (&json!(false), &json!(2)), "{condition}: {text}");
+        assert_eq!(data["returned"], "ended", "{condition}: {text}");
+    }
+    model.does("stop_process", json!({"process": "left", "grace_seconds": 0})).await;
+}
+
+#[tokio::test]
 async fn a_program_that_does_not_read_holds_up_nobody() {
     let world = World::new();
     let model = world.model().await;

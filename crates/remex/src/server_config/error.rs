@@ -4,6 +4,8 @@
 
 use std::{fmt, path::PathBuf};
 
+use remex_base::quote::quoted;
+
 /// Everything that is wrong in one file, in the order of its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
@@ -128,14 +130,3 @@ impl fmt::Display for ConfigErrors {
 }
 
 impl std::error::Error for ConfigErrors {}
-
-/// Returns a text of the user's on one line, and not longer than one.
-fn quoted(text: &str) -> String {
-    const MAX_LEN: usize = 80;
-    let mut shown: String =
-        text.chars().take(MAX_LEN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if text.chars().nth(MAX_LEN).is_some() {
-        shown.push('…');
-    }
-    format!("`{shown}`")
-}

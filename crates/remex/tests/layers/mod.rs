@@ -1,9 +1,10 @@
 //! The rooms of our crates and the modules in them: the one list of their order.
 
 /// The modules of the base from the bottom to the top: each uses only those before it.
-const BASE_LAYERS: [&str; 16] = [
+const BASE_LAYERS: [&str; 17] = [
     "lock",
     "certificate",
+    "quote",
     "clock",
     "log_limit",
     "trace",
@@ -78,11 +79,10 @@ const SERVER_LAYERS: [&str; 18] = [
 ];
 
 /// The rooms of the client from the bottom to the top, and the modules within: each uses only those before it.
-const CLIENT_LAYERS: [&str; 26] = [
+const CLIENT_LAYERS: [&str; 25] = [
     "base/platform",
     "base/url",
     "base/trace",
-    "base/shell_word",
     "base/refusal",
     "base/error",
     "base/options",

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_base::lock;
+use remex_base::{clock::millis, lock};
 use remex_client::fs::{CopyAction, CopyFailure, CopyObserver, CopyProblem, SkipUnchanged};
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -237,7 +237,7 @@ impl Report {
             special: self.specials.load(Relaxed),
             deleted: self.deleted.load(Relaxed),
             failed: self.failed.load(Relaxed),
-            elapsed_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            elapsed_ms: millis(self.began.elapsed()),
         }
     }
 

@@ -5,18 +5,16 @@ use std::{
     os::unix::ffi::OsStrExt as _,
 };
 
+use remex_base::quote::shell_word;
 use remex_client::{Error, ErrorKind};
 
-use crate::render::{
-    failure::{Failure, Kind},
-    text,
-};
+use crate::render::failure::{Failure, Kind};
 
 /// Explains why the command was not started; `hidden` is its directory, as it was typed, if its sandbox may hide that.
 pub(super) fn explain(error: Error, program: &OsStr, args: &[OsString], hidden: Option<&str>) -> Failure {
     let failure = Failure::from(error);
     // Only a sandbox hides a directory that is there.
-    if let Some(directory) = hidden.map(text::quoted)
+    if let Some(directory) = hidden.map(shell_word)
         && failure.refusal() == Some(ErrorKind::BadCwd)
         && failure.message().contains("the sandbox")
     {
@@ -26,12 +24,9 @@ pub(super) fn explain(error: Error, program: &OsStr, args: &[OsString], hidden: 
         ));
     }
     match program.to_str() {
-        Some(line) if failure.kind() == Kind::ProgramNotFound && is_line(line, args) => {
-            failure.with_hint(format!(
-                "it is not run through a shell: remove the quotes, or use `sh -c {}`",
-                text::quoted(line)
-            ))
-        }
+        Some(line) if failure.kind() == Kind::ProgramNotFound && is_line(line, args) => failure.with_hint(
+            format!("it is not run through a shell: remove the quotes, or use `sh -c {}`", shell_word(line)),
+        ),
         _ if failure.kind() == Kind::ProgramNotFound && program.as_bytes().contains(&b'/') => {
             failure.with_hint("check the path; if it is a script, check its first line (`#!`)")
         }

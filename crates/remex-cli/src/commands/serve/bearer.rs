@@ -3,6 +3,7 @@
 use std::{io, path::Path, sync::Arc, time::Duration};
 
 use remex::server_config::Auth;
+use remex_base::quote::shell_word;
 use remex_server::{
     Scopes, TokenGrant,
     token::{ClaimPolicy, CredentialError, CredentialFiles, CredentialPaths, parse_digest},
@@ -10,7 +11,7 @@ use remex_server::{
 
 use crate::{
     args::serve::{AuthMethod, Flags},
-    render::{failure::Failure, text},
+    render::failure::Failure,
 };
 
 /// Who may present what.
@@ -146,7 +147,7 @@ fn failure(error: &CredentialError, token_file: Option<&Path>) -> Failure {
             let shown = path.display().to_string();
             let hint = match cause.kind() {
                 io::ErrorKind::NotFound => {
-                    let file = text::quoted(&shown);
+                    let file = shell_word(&shown);
                     format!("make one with `(umask 077 && remex token new > {file})`, or check the path")
                 }
                 _ => "check the path and its permissions".to_owned(),

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use remex_base::quote::shell_word;
 use remex_client::Target;
 use rustix::process::{Pid, Signal};
 use tokio::task::JoinSet;
@@ -25,7 +26,7 @@ use crate::{
     render::{
         failure::{Failure, Kind},
         print,
-        text::{self, plain},
+        text::plain,
     },
 };
 
@@ -59,7 +60,7 @@ pub(super) async fn stop_in_state(state: &Path, durable: DurableProcesses) -> Ou
     let (server, keeper) = stopping
         .await
         .map_err(|error| Failure::new("cannot stop the server", "try again").because(error.to_string()))??;
-    let (shown, quoted) = (state.display(), text::quoted(&state.display().to_string()));
+    let (shown, quoted) = (state.display(), shell_word(&state.display().to_string()).into_owned());
     let has_keeper = matches!(holder(&state.join("keeper.lock")), Ok(Found::By(_) | Found::Starting));
     if server.is_none() && keeper.is_none() {
         let nobody = Failure::of(

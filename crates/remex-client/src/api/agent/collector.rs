@@ -2,21 +2,13 @@
 //!
 //! One task appends, steps consume. Start at [`Collector`].
 
-use std::{
-    mem,
-    sync::{Mutex, MutexGuard},
-};
+use std::sync::{Mutex, MutexGuard};
 
 use remex_base::lock;
 use tokio::sync::watch;
 
-use super::{
-    Count, Delta, Limits, Progress, TruncatedText, Truncator, output_text::OutputText, recent::RecentOutput,
-};
-use crate::{
-    Error,
-    api::process::{Chunk, Event, Events},
-};
+use super::{Count, Delta, Excerpt, Limits, Progress, TruncatedText, recent::RecentOutput};
+use crate::api::process::{Chunk, Event, Events};
 
 /// The output of one process since the last step, and whether the process is running.
 #[derive(Debug)]
@@ -31,10 +23,7 @@ pub(super) struct Collector {
 
 #[derive(Debug)]
 struct Unseen {
-    truncator: Truncator,
-    collect_bytes: usize,
-    /// What is not in the truncator yet.
-    text: OutputText,
+    excerpt: Excerpt,
     /// Also has output that steps have consumed.
     recent: RecentOutput,
     /// The position in `recent` that the previous step has shown.
@@ -63,9 +52,7 @@ pub(super) struct OutputTotals {
 impl Collector {
     pub(super) fn new(limits: &Limits) -> Self {
         let unseen = Unseen {
-            truncator: Truncator::new(limits.collect_bytes),
-            collect_bytes: limits.collect_bytes,
-            text: OutputText::new(limits.control_sequences),
+            excerpt: Excerpt::new(limits.collect_bytes, limits.control_sequences),
             recent: RecentOutput::new(limits.live_bytes),
             shown: 0,
             totals: OutputTotals { seq: 0, bytes: 0, count: Count::Exact },
@@ -89,7 +76,7 @@ impl Collector {
                     exit = Some(how);
                 }
                 Ok(Some(Event::Closed(_)) | None) => {
-                    break exit.map_or_else(|| Progress::Lost(no_exit()), Progress::Ended);
+                    break Progress::closed(exit);
                 }
                 Err(error) => break Progress::Lost(error),
             }
@@ -119,20 +106,17 @@ impl Collector {
         let progress = self.progress();
         let truncator = {
             let mut unseen = self.lock();
-            let Unseen { text, truncator, recent, shown, collect_bytes, .. } = &mut *unseen;
-            *shown = match viewed {
-                Viewed::WithStep => recent.end(),
+            unseen.shown = match viewed {
+                Viewed::WithStep => unseen.recent.end(),
                 Viewed::UpTo(position) => position,
             };
-            text.flush_line(truncator);
-            mem::replace(truncator, Truncator::new(*collect_bytes))
+            unseen.excerpt.take_truncator()
         };
         (progress, truncator.finish_within(budget))
     }
 
     pub(super) fn unseen_bytes(&self) -> u64 {
-        let unseen = self.lock();
-        unseen.truncator.total_bytes() + unseen.text.len() as u64
+        self.lock().excerpt.added_bytes()
     }
 
     /// Returns the position of the live text that no step has shown yet.
@@ -179,13 +163,13 @@ impl Unseen {
     fn push(&mut self, chunk: &Chunk) {
         self.totals.seq = chunk.seq;
         self.totals.bytes += chunk.bytes.len() as u64;
-        let Self { text, truncator, recent, .. } = self;
-        text.push(chunk.stream, &chunk.bytes, truncator, |live| recent.push(chunk.stream, live));
+        let Self { excerpt, recent, .. } = self;
+        excerpt.push_live(chunk.stream, &chunk.bytes, |live| recent.push(chunk.stream, live));
     }
 
     fn skip(&mut self, to_seq: u64, bytes: Option<u64>) {
         self.flush();
-        self.truncator.skip(bytes);
+        self.excerpt.skip(bytes);
         self.recent.skip(bytes);
         self.totals.seq = to_seq;
         self.totals.bytes += bytes.unwrap_or(0);
@@ -195,11 +179,7 @@ impl Unseen {
     }
 
     fn flush(&mut self) {
-        let Self { text, truncator, recent, .. } = self;
-        text.flush(truncator, |stream, live| recent.push(stream, live));
+        let Self { excerpt, recent, .. } = self;
+        excerpt.flush_live(|stream, live| recent.push(stream, live));
     }
-}
-
-fn no_exit() -> Error {
-    Error::Protocol { what: "a process is closed but has not exited".to_owned() }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use remex_base::clock;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Progress;
@@ -30,19 +31,19 @@ impl Serialize for Progress {
 }
 
 pub(super) fn millis<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    whole_millis(*duration).serialize(serializer)
+    clock::millis(*duration).serialize(serializer)
 }
 
 /// For `#[serde(with)]` on a duration that may be absent.
 pub(super) mod optional_millis {
-    use super::{Deserialize as _, Deserializer, Duration, Serialize as _, Serializer, whole_millis};
+    use super::{Deserialize as _, Deserializer, Duration, Serialize as _, Serializer, clock};
 
     #[allow(clippy::ref_option, reason = "serde passes a reference to the field")]
     pub(in super::super) fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        duration.map(whole_millis).serialize(serializer)
+        duration.map(clock::millis).serialize(serializer)
     }
 
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
@@ -50,8 +51,4 @@ pub(super) mod optional_millis {
     ) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_millis))
     }
-}
-
-fn whole_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -11,10 +11,9 @@ use remex_base::lock;
 use tokio::{io::AsyncWriteExt as _, sync::Mutex, task::JoinSet};
 
 use super::{
-    ControlSequences, Count, Handle, Limits, Progress, Refusal, RetainedOutput, Truncator, Write,
+    ControlSequences, Count, Excerpt, Handle, Limits, Progress, Refusal, RetainedOutput, Write,
     collector::Collector,
     events::{EndReporter, EventSender, StepGuard},
-    output_text::OutputText,
 };
 use crate::{
     Client, Command, Error, Process,
@@ -132,19 +131,18 @@ impl OpenProcess {
         control_sequences: ControlSequences,
     ) -> Result<RetainedOutput, Error> {
         let totals = self.collector.totals();
-        let (mut text, mut truncator) = (OutputText::new(control_sequences), Truncator::new(max_bytes));
+        let mut excerpt = Excerpt::new(max_bytes, control_sequences);
         let mut events = self.process.events();
         let (mut seq, mut read_bytes, mut evicted_bytes) = (0, 0, 0);
         while seq < totals.seq {
             match events.next().await? {
                 Some(Event::Output(chunk)) => {
-                    text.push(chunk.stream, &chunk.bytes, &mut truncator, |_| {});
+                    excerpt.push(chunk.stream, &chunk.bytes);
                     read_bytes += chunk.bytes.len() as u64;
                     seq = chunk.seq;
                 }
                 Some(Event::Gap(gap)) => {
-                    text.flush(&mut truncator, |_, _| {});
-                    truncator.skip(gap.bytes);
+                    excerpt.skip(gap.bytes);
                     evicted_bytes += gap.bytes.unwrap_or(0);
                     seq = gap.to_seq;
                 }
@@ -152,14 +150,13 @@ impl OpenProcess {
                 Some(Event::Closed(_)) | None => break,
             }
         }
-        text.flush(&mut truncator, |_, _| {});
         if totals.count == Count::Exact {
             // Gaps of unknown length: what was neither read nor counted.
             let uncounted = totals.bytes.saturating_sub(read_bytes + evicted_bytes);
-            truncator.settle(truncator.total_bytes() + uncounted);
+            excerpt.settle(uncounted);
             evicted_bytes += uncounted;
         }
-        Ok(RetainedOutput { output: truncator.finish(), evicted_bytes })
+        Ok(RetainedOutput { output: excerpt.finish(), evicted_bytes })
     }
 
     /// Interrupts the process like Ctrl-C.

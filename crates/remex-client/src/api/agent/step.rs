@@ -148,6 +148,12 @@ impl Progress {
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Ended(_) | Self::Lost(_))
     }
+
+    /// Returns the progress of a process all of whose output was received.
+    pub(super) fn closed(exit: Option<Exit>) -> Self {
+        let no_exit = || Error::Protocol { what: "a process is closed but has not exited".to_owned() };
+        exit.map_or_else(|| Self::Lost(no_exit()), Self::Ended)
+    }
 }
 
 /// Input for a process.

@@ -4,6 +4,8 @@
 
 use std::{fmt, io, path::PathBuf};
 
+use remex_base::quote::quoted;
+
 use super::InvalidId;
 use crate::transport::tls::InvalidPin;
 
@@ -477,14 +479,3 @@ impl fmt::Display for DefinitionErrors {
 }
 
 impl std::error::Error for DefinitionErrors {}
-
-/// Quotes a text of the user, shortened to one line.
-fn quoted(text: &str) -> String {
-    const MAX_LEN: usize = 80;
-    let mut shown: String =
-        text.chars().take(MAX_LEN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if text.chars().nth(MAX_LEN).is_some() {
-        shown.push('…');
-    }
-    format!("`{shown}`")
-}

@@ -6,13 +6,13 @@ mod start;
 
 use std::{collections::BTreeMap, ffi::OsString, fmt, time::Duration};
 
+use remex_base::quote::shell_word;
 use remex_proto::{
     environment::Inherit,
     process::{ResourceLimits, Restart},
 };
 
 use super::{Retain, Sandbox, TerminalSize};
-use crate::base::shell_word::quoted;
 
 /// A command to start on a remote host.
 ///
@@ -508,7 +508,7 @@ impl Command {
     pub fn line(&self) -> String {
         self.argv
             .iter()
-            .map(|word| quoted(&word.to_string_lossy()).into_owned())
+            .map(|word| shell_word(&word.to_string_lossy()).into_owned())
             .collect::<Vec<_>>()
             .join(" ")
     }

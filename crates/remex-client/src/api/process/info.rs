@@ -83,6 +83,34 @@ impl ProcessInfo {
         }
     }
 
+    /// Returns whether it has not exited yet.
+    ///
+    /// ```
+    /// use remex_client::process::{ProcessInfo, State};
+    ///
+    /// let mut info = ProcessInfo::new("session", "build");
+    /// assert!(info.is_running() && info.is_alive());
+    /// info.state = State::Exited;
+    /// assert!(!info.is_running() && info.is_alive());
+    /// ```
+    pub fn is_running(&self) -> bool {
+        match self.state {
+            State::Starting | State::Running => true,
+            State::Exited | State::Closed => false,
+            // A state of a newer server.
+            _ => self.ended_at_ms.is_none(),
+        }
+    }
+
+    /// Returns whether it or one of its descendants may be alive.
+    ///
+    /// The server does not count descendants that removed their tag, but notices them if they keep the output open.
+    ///
+    /// See [`ProcessInfo::is_running`] for an example.
+    pub fn is_alive(&self) -> bool {
+        self.state != State::Closed || self.resident_bytes.is_some()
+    }
+
     /// Returns a running process about which nothing else is known, for tests of programs that list processes.
     ///
     /// ```

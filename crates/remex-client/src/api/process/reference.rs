@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
+use remex_base::clock::millis;
 use remex_proto::process as wire;
 use tokio::time::Instant;
 
 use super::{
-    Exit, OutputBatch, Process, ProcessInfo, SignalName, TerminalSize, millis,
+    Exit, OutputBatch, Process, ProcessInfo, SignalName, TerminalSize,
     stdin::{self, WRITE_BYTES},
 };
 use crate::{Client, Error, ErrorKind, core::event_queue::AFTER_EVERYTHING};
@@ -275,7 +276,7 @@ impl ProcessRef {
     /// Those of [`Client::call`].
     pub async fn discard_output_for(&self, detach_ttl: Duration) -> Result<(), Error> {
         let (process_id, session_id) = self.ids();
-        let detach_ttl_ms = Some(u64::try_from(detach_ttl.as_millis()).unwrap_or(u64::MAX));
+        let detach_ttl_ms = Some(millis(detach_ttl));
         self.client
             .call(wire::Release { process_id, session_id, incarnation: self.incarnation, detach_ttl_ms })
             .await

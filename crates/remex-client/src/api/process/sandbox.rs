@@ -31,7 +31,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
     base: Base,
-    entries: Vec<(Place, Access)>,
+    entries: Vec<(SandboxPath, Access)>,
     roots: Vec<OsString>,
     network: Network,
     hosts: Vec<String>,
@@ -48,7 +48,7 @@ enum Base {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum SandboxPath {
     Path(OsString),
     Pattern(String),
 }
@@ -126,7 +126,7 @@ impl Sandbox {
     ///
     /// See [`Sandbox::minimal`] for an example.
     pub fn read(self, path: impl Into<OsString>) -> Self {
-        self.with(Place::Path(path.into()), Access::Read)
+        self.with(SandboxPath::Path(path.into()), Access::Read)
     }
 
     /// Allows to read and write a path and what is below it.
@@ -135,21 +135,21 @@ impl Sandbox {
     ///
     /// See [`Sandbox::minimal`] for an example.
     pub fn write(self, path: impl Into<OsString>) -> Self {
-        self.with(Place::Path(path.into()), Access::Write)
+        self.with(SandboxPath::Path(path.into()), Access::Write)
     }
 
     /// Denies a path and what is below it.
     ///
     /// See [`Sandbox`] for an example.
     pub fn deny(self, path: impl Into<OsString>) -> Self {
-        self.with(Place::Path(path.into()), Access::Deny)
+        self.with(SandboxPath::Path(path.into()), Access::Deny)
     }
 
     /// Denies what matches a pattern with `*`, `?`, `[…]` and `**`; a relative one begins at the workspace.
     ///
     /// See [`Sandbox`] for an example.
     pub fn deny_pattern(self, pattern: impl Into<String>) -> Self {
-        self.with(Place::Pattern(pattern.into()), Access::Deny)
+        self.with(SandboxPath::Pattern(pattern.into()), Access::Deny)
     }
 
     /// Allows or denies the network.
@@ -179,8 +179,8 @@ impl Sandbox {
         self
     }
 
-    fn with(mut self, place: Place, access: Access) -> Self {
-        self.entries.push((place, access));
+    fn with(mut self, path: SandboxPath, access: Access) -> Self {
+        self.entries.push((path, access));
         self
     }
 
@@ -191,10 +191,10 @@ impl Sandbox {
             Base::Minimal => vec![special(Special::Minimal, Access::Read)],
             Base::Open => vec![special(Special::Root, Access::Write)],
         };
-        for (place, access) in &self.entries {
-            let path = match place {
-                Place::Path(path) => EntryPath::Path { path: host_path(path)? },
-                Place::Pattern(pattern) => EntryPath::GlobPattern { pattern: pattern.clone() },
+        for (path, access) in &self.entries {
+            let path = match path {
+                SandboxPath::Path(path) => EntryPath::Path { path: host_path(path)? },
+                SandboxPath::Pattern(pattern) => EntryPath::GlobPattern { pattern: pattern.clone() },
             };
             entries.push(Entry { path, access: *access, missing_path_behavior: None });
         }

@@ -22,7 +22,7 @@ pub(super) struct Observed {
     route: Arc<Route>,
     state: State,
     /// Every process of the session that is known.
-    processes: BTreeMap<String, Followed>,
+    processes: BTreeMap<String, ObservedProcess>,
     ready: VecDeque<SessionEvent>,
     /// Whether the server has said that the session has ended; the last events of its processes may follow.
     has_ended: bool,
@@ -39,18 +39,18 @@ enum State {
 
 /// A process, as far as it was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Followed {
+struct ObservedProcess {
     /// The last event that was returned or is not wanted; never returned twice.
     position: u64,
     /// Tells it from another process with the same id, once it is known.
     started_at_ms: Option<u64>,
     /// The same, if the server says it.
     incarnation: Option<u64>,
-    progress: FollowedState,
+    progress: ObservedState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum FollowedState {
+enum ObservedState {
     #[default]
     Open,
     /// Everything of it was returned, or it had closed before and is not wanted; it has produced this much.
@@ -114,9 +114,10 @@ impl Observed {
                 Err(error) => return Err(error),
             };
             let is_over = from == ObserveFrom::Now && entry.state == wire_process::State::Closed;
-            let progress = if is_over { FollowedState::Closed(None) } else { FollowedState::Open };
+            let progress = if is_over { ObservedState::Closed(None) } else { ObservedState::Open };
             let (started_at_ms, incarnation) = (started_at_ms(&entry), entry.incarnation);
-            processes.insert(entry.process_id, Followed { position, started_at_ms, incarnation, progress });
+            processes
+                .insert(entry.process_id, ObservedProcess { position, started_at_ms, incarnation, progress });
         }
         let mut observed = Self {
             client: client.clone(),
@@ -136,7 +137,7 @@ impl Observed {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
             }
-            let is_open = |process: &Followed| process.progress == FollowedState::Open;
+            let is_open = |process: &ObservedProcess| process.progress == ObservedState::Open;
             if self.has_ended && !self.processes.values().any(is_open) {
                 let message = format!("session {} has ended", self.claim.session_id);
                 return Err(Error::Refused(RpcError::new(ErrorKind::UnknownSession, message)));
@@ -164,19 +165,19 @@ impl Observed {
             incarnation.is_some() && process.incarnation.is_some_and(|known| Some(known) != incarnation);
         let is_same = incarnation.is_some() && process.incarnation == incarnation;
         match process.progress {
-            _ if is_another => *process = Followed::default(),
-            FollowedState::Open => {}
-            FollowedState::Closed(_) if is_same => return,
+            _ if is_another => *process = ObservedProcess::default(),
+            ObservedState::Open => {}
+            ObservedState::Closed(_) if is_same => return,
             // A closed process sends nothing more, so this is another one with its id.
-            FollowedState::Closed(_) => *process = Followed::default(),
-            FollowedState::Broken => return,
+            ObservedState::Closed(_) => *process = ObservedProcess::default(),
+            ObservedState::Broken => return,
         }
         process.incarnation = process.incarnation.or(incarnation);
         let range = event.and_then(|event| Ok((range_of(&event)?, event)));
         let ((first, last), event) = match range {
             Ok(event) => event,
             Err(error) => {
-                process.progress = FollowedState::Broken;
+                process.progress = ObservedState::Broken;
                 return self.ready.push_back(SessionEvent { process_id, event: Err(error) });
             }
         };
@@ -195,7 +196,7 @@ impl Observed {
         }
         process.position = last;
         if let Event::Closed(closed) = &event {
-            process.progress = FollowedState::Closed(closed.produced);
+            process.progress = ObservedState::Closed(closed.produced);
         }
         self.ready.push_back(SessionEvent { process_id, event: Ok(event) });
     }
@@ -207,7 +208,7 @@ impl Observed {
             // Processes that were started while there was no connection are wanted from their first event.
             let mut process = self.processes.remove(&entry.process_id).unwrap_or_default();
             if !process.is(&entry) {
-                process = Followed::default();
+                process = ObservedProcess::default();
             }
             process.started_at_ms = started_at_ms(&entry);
             process.incarnation = entry.incarnation;
@@ -234,7 +235,7 @@ impl Observed {
             self.route = Arc::default();
             self.claim.core().add_route(key.clone(), &self.route);
             self.state = State::Stale;
-            let wanted = |(id, process): (&String, &Followed)| (id.clone(), process.position + 1);
+            let wanted = |(id, process): (&String, &ObservedProcess)| (id.clone(), process.position + 1);
             let request = wire::Observe {
                 session_id: session_id.clone(),
                 from_seq: Some(self.processes.iter().map(wanted).collect()),
@@ -258,7 +259,7 @@ impl Observed {
     }
 }
 
-impl Followed {
+impl ObservedProcess {
     /// Returns whether this is the process that the server lists with its id.
     fn is(&self, entry: &wire_process::Entry) -> bool {
         if let (Some(known), Some(listed)) = (self.incarnation, entry.incarnation) {
@@ -267,11 +268,11 @@ impl Followed {
         match (self.started_at_ms, self.progress) {
             (Some(started), _) => started == entry.started_at_ms,
             // It was only seen live.
-            (None, FollowedState::Closed(produced)) => {
+            (None, ObservedState::Closed(produced)) => {
                 entry.state == wire_process::State::Closed
                     && produced.is_none_or(|bytes| bytes == entry.produced)
             }
-            (None, FollowedState::Open | FollowedState::Broken) => true,
+            (None, ObservedState::Open | ObservedState::Broken) => true,
         }
     }
 }

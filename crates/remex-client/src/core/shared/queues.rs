@@ -7,8 +7,8 @@ use remex_proto::{process as wire, state::pending::AfterDisconnect};
 use super::{
     Core, CoreState,
     call::{Admission, PendingCall, ReplyTo},
-    followed::{Followed, Left},
     outgoing::{MAX_DISCARDED, MAX_ID_BYTES},
+    process_queues::{Left, ProcessQueues},
 };
 use crate::{
     ConnectionState, Error, Session,
@@ -25,7 +25,7 @@ impl Core {
         }
         match state.followed.get_mut(&queue.id) {
             None => {
-                state.followed.insert(queue.id.clone(), Followed::new(Arc::clone(queue)));
+                state.followed.insert(queue.id.clone(), ProcessQueues::new(Arc::clone(queue)));
             }
             Some(followed) if followed.may_succeed(queue.incarnation()) => {
                 followed.succeed(Arc::clone(queue));

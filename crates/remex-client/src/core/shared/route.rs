@@ -12,13 +12,13 @@ use remex_proto::{fs, http};
 use crate::{Error, SessionLost, base::event::Event};
 
 /// How many notifications of one watch may be buffered; beyond that they become one overflow.
-const WAITING_NEWS: usize = 1024;
+const MAX_QUEUED_CHANGES: usize = 1024;
 
 /// How much of one body may be buffered, in bytes; only a server without backpressure sends that much.
-const WAITING_BODY: usize = 64 << 20;
+const MAX_QUEUED_BODY_BYTES: usize = 64 << 20;
 
 /// How much of an observed session may be buffered, in bytes; beyond that it is read again.
-const WAITING_EVENTS: usize = 8 << 20;
+const MAX_QUEUED_EVENT_BYTES: usize = 8 << 20;
 
 /// What an event takes beside its output.
 const EVENT_BYTES: usize = 128;
@@ -129,9 +129,13 @@ impl RouteState {
             return;
         }
         self.bytes += what.len();
-        let limit = if matches!(what, RouteEvent::Process { .. }) { WAITING_EVENTS } else { WAITING_BODY };
+        let limit = if matches!(what, RouteEvent::Process { .. }) {
+            MAX_QUEUED_EVENT_BYTES
+        } else {
+            MAX_QUEUED_BODY_BYTES
+        };
         match &what {
-            RouteEvent::Changed(changed) if self.waiting.len() >= WAITING_NEWS => {
+            RouteEvent::Changed(changed) if self.waiting.len() >= MAX_QUEUED_CHANGES => {
                 let overflow = fs::Changed { changes: Vec::new(), overflow: true, ..*changed };
                 self.waiting.clear();
                 self.waiting.push_back(RouteEvent::Changed(overflow));
@@ -165,14 +169,14 @@ mod tests {
             let path = HostPath::parse(&format!("/w/{number}")).unwrap();
             fs::Change::new(path, fs::ChangeKind::Created)
         };
-        for number in 0..=WAITING_NEWS {
+        for number in 0..=MAX_QUEUED_CHANGES {
             let changes = vec![change(number)];
             route.push(RouteEvent::Changed(fs::Changed { watch_id: 7, changes, overflow: false }));
         }
         let RouteEvent::Changed(first) = route.next().await else { panic!("news come") };
         assert_eq!(first, fs::Changed { watch_id: 7, changes: Vec::new(), overflow: true });
         let RouteEvent::Changed(last) = route.next().await else { panic!("news come") };
-        assert_eq!(last.changes, [change(WAITING_NEWS)]);
+        assert_eq!(last.changes, [change(MAX_QUEUED_CHANGES)]);
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
-use crate::base::shell_word::quoted;
+use remex_base::quote::shell_word;
 
 /// A program that speaks the protocol on its standard streams, for example `ssh host remex serve --listen stdio`.
 ///
@@ -80,9 +80,9 @@ impl Program {
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}", quoted(&self.program))?;
+        write!(f, "`{}", shell_word(&self.program))?;
         for arg in &self.args {
-            write!(f, " {}", quoted(arg))?;
+            write!(f, " {}", shell_word(arg))?;
         }
         f.write_str("`")
     }

@@ -247,7 +247,7 @@ mod tests {
 
     fn patched(text: &str, hunks: &str) -> Result<String, String> {
         let patch = format!("*** Begin Patch\n*** Update File: a\n{hunks}\n*** End Patch\n");
-        let changes = parse(&patch).unwrap_or_else(|problem| panic!("{problem}"));
+        let changes = parse(&patch).unwrap_or_else(|error| panic!("{error}"));
         apply(text, &changes[0].hunks)
             .map_err(|misfit| format!("{} {}: {}", misfit.number, misfit.why, misfit.hint))
     }

@@ -1,6 +1,6 @@
 //! The two kinds of patches: from `*** Begin Patch` to `*** End Patch`, and unified diffs.
 
-use crate::answer::Problem;
+use crate::answer::ToolError;
 
 /// How many files a patch may change.
 const MAX_FILES: usize = 200;
@@ -65,18 +65,18 @@ pub(super) enum Mark {
 }
 
 /// Reads a patch of either kind.
-pub(super) fn parse(patch: &str) -> Result<Vec<Change>, Problem> {
+pub(super) fn parse(patch: &str) -> Result<Vec<Change>, ToolError> {
     let lines: Vec<&str> = patch.lines().collect();
     let begin = lines.iter().position(|line| !line.trim().is_empty()).unwrap_or(0);
     let is_ours = lines.get(begin).is_some_and(|line| line.starts_with("*** "));
     let changes = if is_ours { ours(&lines, begin) } else { diff(&lines) };
     let changes = changes.map_err(|(index, hint)| {
         let line: String = lines.get(index).unwrap_or(&"").chars().take(100).collect();
-        Problem::new(format!("line {} of the patch is wrong: `{line}`; nothing was changed", index + 1))
+        ToolError::new(format!("line {} of the patch is wrong: `{line}`; nothing was changed", index + 1))
             .with_hint(hint)
     })?;
     if changes.is_empty() || changes.len() > MAX_FILES {
-        return Err(Problem::new(format!("the patch changes {} files", changes.len())).with_hint(
+        return Err(ToolError::new(format!("the patch changes {} files", changes.len())).with_hint(
             "begin with `*** Begin Patch` and `*** Update File: PATH`, or send a unified diff; at most 200 files",
         ));
     }
@@ -87,14 +87,14 @@ pub(super) fn parse(patch: &str) -> Result<Vec<Change>, Problem> {
             && change.hunks.iter().all(|hunk| hunk.lines.is_empty())
     };
     if let Some(change) = changes.iter().find(nothing) {
-        return Err(Problem::new(format!(
+        return Err(ToolError::new(format!(
             "the patch has no changes of `{}`; nothing was changed",
             change.path
         ))
         .with_hint("give hunks, or leave the file out"));
     }
     if changes.iter().any(|change| change.path.is_empty()) {
-        return Err(Problem::new("the patch does not name a file; nothing was changed")
+        return Err(ToolError::new("the patch does not name a file; nothing was changed")
             .with_hint("name it after `*** Update File: `, or with `--- a/PATH` and `+++ b/PATH`"));
     }
     Ok(changes)
@@ -343,7 +343,7 @@ mod tests {
     type Head = (Kind, String, Option<String>, Option<bool>, usize);
 
     fn heads(patch: &str) -> Vec<Head> {
-        let changes = parse(patch).unwrap_or_else(|problem| panic!("{problem}"));
+        let changes = parse(patch).unwrap_or_else(|error| panic!("{error}"));
         let head =
             |change: Change| (change.kind, change.path, change.to, change.executable, change.hunks.len());
         changes.into_iter().map(head).collect()

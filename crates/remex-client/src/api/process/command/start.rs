@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
 
+use remex_base::clock::millis;
 use remex_proto::{Blob, ErrorKind, HostPath, environment::EnvPolicy, process as wire, sandbox::Sandbox};
 
 use super::{Command, OnDrop, Secrets, Stdio};
@@ -9,7 +10,7 @@ use crate::{
     Client, Error,
     api::{
         fs::AsHostPath,
-        process::{Handle, Output, Process, Stdin, StdinSlot, millis},
+        process::{Handle, Output, Process, Stdin, StdinSlot},
     },
     base::error::{is_unknown_process, usage},
     core::event_queue::{EventQueue, History},

@@ -2,6 +2,7 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
+use remex_base::quote::shell_word;
 use remex_proto::{
     Call, RequestId, RpcError, ServerNote,
     call::Empty,
@@ -15,7 +16,6 @@ use super::{super::fake_process::InputState, FakeProcess, FakeServer, KnownProce
 use crate::{
     ErrorKind,
     api::process::{ExecProcess as _, ExitCause, OutputBatch, TerminalSize},
-    base::shell_word::quoted,
 };
 
 /// A client that is connected, and its session.
@@ -103,7 +103,7 @@ impl Connection {
                 _ => Err(process_exists(ErrorKind::ProcessExists, &start.process_id)),
             };
         }
-        let line = start.argv.iter().map(|word| quoted(word).into_owned()).collect::<Vec<_>>().join(" ");
+        let line = start.argv.iter().map(|word| shell_word(word).into_owned()).collect::<Vec<_>>().join(" ");
         let Some((_, script)) = state.scripts.iter().find(|(known, _)| *known == line) else {
             let message = format!("the fake server has no script for `{line}`");
             return Err(RpcError::new(ErrorKind::ProgramNotFound, message));

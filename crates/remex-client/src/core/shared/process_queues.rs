@@ -9,7 +9,7 @@ use crate::core::event_queue::EventQueue;
 /// The server streams the rest of a process that is restarted before the first event of the new one. Meanwhile there
 /// may already be a handle on the new one.
 #[derive(Debug)]
-pub(super) struct Followed {
+pub(super) struct ProcessQueues {
     runs: Vec<Run>,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Left {
     Newest,
 }
 
-impl Followed {
+impl ProcessQueues {
     pub(super) fn new(queue: Arc<EventQueue>) -> Self {
         Self { runs: vec![Run { queue, handles: 1 }] }
     }
