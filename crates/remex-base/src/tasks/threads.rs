@@ -279,7 +279,7 @@ pub struct FileThreads {
 const FILE_THREADS: usize = 2048;
 
 impl FileThreads {
-    /// Creates the threads: at most `most`, or [`FILE_THREADS`].
+    /// Creates the threads: at most `most`, or `FILE_THREADS`.
     pub fn new(most: usize) -> io::Result<Self> {
         let threads = Threads::new("remex-file", most.min(FILE_THREADS), Share::AsManyAsLeft)?;
         Ok(FileThreads { threads: Arc::new(threads) })
