@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use remex_proto::{ErrorKind, RpcError, discovery as wire, sandbox::Sandbox};
 
 use crate::{
-    places::{guard::PathGuard, native},
+    paths::{guard::PathGuard, native},
     requests::CancelCheck,
 };
 use scan::{Budget, Scan};
@@ -29,15 +29,15 @@ pub type Confine<'a> = dyn Fn(&Sandbox) -> Result<PathGuard, RpcError> + 'a;
 
 /// Where the host's user installs plugins and skills.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct InstallDirs {
     codex_home: Option<PathBuf>,
     user_skills: Option<PathBuf>,
 }
 
-impl Places {
+impl InstallDirs {
     /// Takes the directory of Codex from the home of the user, unless it is elsewhere.
     pub fn new(codex_home: Option<PathBuf>, home: Option<&Path>) -> Self {
-        Places {
+        InstallDirs {
             codex_home: codex_home.or_else(|| home.map(|home| home.join(".codex"))),
             user_skills: home.map(|home| home.join(".agents/skills")),
         }
@@ -61,8 +61,12 @@ pub fn discover_roots(
 }
 
 /// Answers `capabilities/discoverV2`. Blocks, and may hang.
-pub fn discover_installed(places: &Places, guard: &PathGuard, wanted: &CancelCheck) -> wire::DiscoverReply {
-    installed::discover(places, guard, wanted)
+pub fn discover_installed(
+    dirs: &InstallDirs,
+    guard: &PathGuard,
+    wanted: &CancelCheck,
+) -> wire::DiscoverReply {
+    installed::discover(dirs, guard, wanted)
 }
 
 fn discover_root(

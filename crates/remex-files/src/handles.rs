@@ -29,7 +29,7 @@ use rustix::{
 
 use crate::{
     path_lock::PathAccess,
-    places::{
+    paths::{
         guard::PathGuard,
         native,
         open::{self, Links},

@@ -23,7 +23,7 @@ use remex_proto::{ErrorKind, HostPath, RpcError};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
-use crate::places::native;
+use crate::paths::native;
 
 /// The longest path that the kernel accepts.
 const MAX_PATH_LEN: usize = 4096;

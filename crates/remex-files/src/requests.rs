@@ -18,7 +18,7 @@ use remex_proto::{RpcError, call::Request, fs as wire, sandbox::Sandbox};
 
 use crate::{
     path_lock::PathAccess,
-    places::{
+    paths::{
         descent, entry_lock,
         guard::{self, PathGuard},
         names, native, open, replace,

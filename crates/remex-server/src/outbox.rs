@@ -4,7 +4,6 @@
 //! sources with fresh output, then bulk output in turn, within the window of unacknowledged output. Start at
 //! [`Outbox`].
 
-mod asked;
 mod connections;
 mod fill;
 mod in_flight;
@@ -13,6 +12,7 @@ mod ready;
 mod requests;
 mod responder;
 mod room;
+mod server_requests;
 mod sink;
 mod size;
 mod source;
@@ -38,7 +38,6 @@ use remex_proto::{
 };
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-use asked::Asked;
 pub(crate) use connections::{Connections, Shared};
 use in_flight::InFlight;
 pub(crate) use long::Fallible;
@@ -46,6 +45,7 @@ use long::{LongMessage, LongReply};
 use ready::Ready;
 use requests::{OpenRequest, RequestNumber};
 pub(crate) use responder::{Observation, Responder};
+use server_requests::ServerRequests;
 pub(crate) use sink::{Encoding, QueuedMessage, Sink};
 pub(crate) use size::{Reply, of_call};
 use source::SourceKey;
@@ -105,7 +105,7 @@ pub(crate) struct Outbox {
     /// Shared by the reader, the writer, handlers and process tasks; held briefly.
     queue: Mutex<Queue>,
     /// Our own requests to the client.
-    asked: Asked,
+    server_requests: ServerRequests,
     /// Wakes the writer.
     wakeup: Notify,
     /// Wakes a reader that stopped because too much was pending.
@@ -228,7 +228,7 @@ impl Outbox {
                 close_reason: None,
                 closed: false,
             }),
-            asked: Asked::default(),
+            server_requests: ServerRequests::default(),
             wakeup: Notify::new(),
             drained: Notify::new(),
             alive: Notify::new(),
@@ -484,7 +484,7 @@ impl Outbox {
         drop(queue);
         // Outside the lock, because the last reference to a source may be among them.
         drop((answers, ready, in_flight));
-        self.asked.clear();
+        self.server_requests.clear();
         self.notify_all();
     }
 

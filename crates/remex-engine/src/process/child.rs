@@ -15,8 +15,8 @@ use super::{
     Audience, Engine, Exit, Holding, Kind, KindState, LogWriter, ProcessState, Request,
     coalesce::ReadCoalescing,
     input::Input,
-    start::Confined,
-    task::{GATHER, Runner},
+    start::ConfinementLevel,
+    task::{NOTIFY_INTERVAL, ProcessTask},
 };
 use crate::{shared::host::Host, state::keeper_link::message::ExitRecord};
 
@@ -32,13 +32,13 @@ pub trait RunsChild<A: Audience>: Kind<A, State: HasChild<A::Caller>> {
     fn judge_failure(state: &mut ProcessState<A, Self::State>, limits: &Self::Limits);
 
     /// Returns the task unless it is to stop here, so that another program goes on.
-    fn pause_if_asked(runner: Runner<A, Self>) -> Option<Runner<A, Self>>;
+    fn pause_if_requested(task: ProcessTask<A, Self>) -> Option<ProcessTask<A, Self>>;
 }
 
 /// What keeps a child within its limits, besides its jail.
 pub trait ChildLimits: Send + 'static {
     /// Returns what the answer to the start says of its sandbox.
-    fn level(&self) -> Confined;
+    fn level(&self) -> ConfinementLevel;
 
     /// Returns how many processes of its own cgroup the kernel has killed for lack of memory, if it has one.
     fn oom_kills(&self) -> Option<u64>;
@@ -83,7 +83,7 @@ impl<C: super::Caller> ChildState<C> {
             input,
             input_charge: account.take(account::Kind::Input, 0),
             coalescing: ReadCoalescing::default(),
-            last_notified: now.checked_sub(GATHER).unwrap_or(now),
+            last_notified: now.checked_sub(NOTIFY_INTERVAL).unwrap_or(now),
             answer_due: true,
         }
     }
@@ -138,7 +138,7 @@ impl<A: Audience, K: RunsChild<A>> Engine<A, K> {
         now: Instant,
     ) -> Option<Instant> {
         let child = state.kind.child();
-        let (answer_due, at) = (child.answer_due, child.last_notified + GATHER);
+        let (answer_due, at) = (child.answer_due, child.last_notified + NOTIFY_INTERVAL);
         let view = K::view(state);
         if answer_due || now >= at || view.audience.has_large_backlog(&view.kind) {
             self.notify(state);

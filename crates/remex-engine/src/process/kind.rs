@@ -16,7 +16,7 @@ use super::{
     child::{self, HasChild, RunsChild},
     launch::Confinement,
     searches::Searches,
-    task::Runner,
+    task::ProcessTask,
     terminate,
 };
 use crate::shared::proxy::Denials;
@@ -233,8 +233,8 @@ impl<A: ServerAudience> RunsChild<A> for Local {
         state.judge_failure(limits.level);
     }
 
-    fn pause_if_asked(runner: Runner<A, Self>) -> Option<Runner<A, Self>> {
-        Some(runner)
+    fn pause_if_requested(task: ProcessTask<A, Self>) -> Option<ProcessTask<A, Self>> {
+        Some(task)
     }
 }
 

@@ -56,9 +56,9 @@ pub enum WeakServerProcess<A: ServerAudience> {
 
 /// Where a child is to run.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum Runner {
     /// In this process.
-    Here,
+    Local,
     /// In the keeper.
     Keeper {
         /// The link to it.

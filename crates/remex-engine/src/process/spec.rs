@@ -9,7 +9,7 @@ use remex_access::scope::Floor;
 use remex_base::{clock::now_ms, limits::Limits};
 use remex_proto::{ErrorKind, HostPath, RpcError, process as wire};
 
-use super::{Place, as_user, footprint::Texts, incarnation, start_request::StartRequest};
+use super::{Runner, as_user, footprint::Texts, incarnation, start_request::StartRequest};
 
 /// The total length of all labels of a process.
 const LABEL_BYTES: usize = 64 << 10;
@@ -66,12 +66,12 @@ pub struct Spec {
 
 impl Spec {
     /// Returns what a request asks for, within the limits of the server.
-    pub(super) fn of(request: &wire::Start, floor: Floor, limits: &Limits, place: &Place) -> Self {
+    pub(super) fn of(request: &wire::Start, floor: Floor, limits: &Limits, runner: &Runner) -> Self {
         let bytes = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
         let output = request.output;
-        let (retain_bytes, retain_bytes_max, closed_ttl_max) = match place {
-            Place::Here => (limits.retain_bytes, limits.retain_bytes_max, limits.closed_ttl_max),
-            Place::Keeper { .. } => {
+        let (retain_bytes, retain_bytes_max, closed_ttl_max) = match runner {
+            Runner::Local => (limits.retain_bytes, limits.retain_bytes_max, limits.closed_ttl_max),
+            Runner::Keeper { .. } => {
                 (limits.durable_retain_bytes, limits.durable_retain_bytes_max, limits.durable_ttl_max)
             }
         };

@@ -27,7 +27,7 @@ pub struct StartFloor {
 
 /// What is kept: the request, with the variables of its login, and what its credential demanded of it.
 #[derive(Serialize, Deserialize)]
-struct Kept<S> {
+struct SavedRequest<S> {
     floor: Floor,
     start: S,
 }
@@ -46,12 +46,12 @@ impl StartRequest {
         if !start.restartable || words + variables > MOST_BYTES {
             return None;
         }
-        let bytes = serde_json::to_vec(&Kept { floor, start }).ok()?;
+        let bytes = serde_json::to_vec(&SavedRequest { floor, start }).ok()?;
         (bytes.len() <= MOST_BYTES).then(|| Self(bytes.into()))
     }
 
     /// Returns what the keeper has kept: empty if nothing.
-    pub(super) fn kept(bytes: Vec<u8>) -> Option<Self> {
+    pub(super) fn from_keeper(bytes: Vec<u8>) -> Option<Self> {
         (!bytes.is_empty()).then(|| Self(bytes.into()))
     }
 
@@ -66,11 +66,11 @@ impl StartRequest {
 
     /// Returns the request, and what its credential demanded of it.
     pub fn decode(&self) -> Result<(Start, Floor), RpcError> {
-        let kept: Kept<Start> = serde_json::from_slice(&self.0).map_err(|error| {
+        let saved: SavedRequest<Start> = serde_json::from_slice(&self.0).map_err(|error| {
             let message = format!("cannot read the request that was kept of its start: {error}");
             RpcError::new(ErrorKind::Internal, message).with_hint("start it again yourself")
         })?;
-        Ok((kept.start, kept.floor))
+        Ok((saved.start, saved.floor))
     }
 
     /// Refuses a start of which it is known without a process that it may not run as confined as it asks for, or as its
@@ -102,7 +102,7 @@ impl StartRequest {
     }
 
     /// Returns the error for a process of which nothing was kept.
-    pub fn not_kept(process: &str) -> RpcError {
+    pub fn not_saved(process: &str) -> RpcError {
         let message = format!(
             "cannot restart process `{process}`: the request of its start was not kept; it did not ask for that with \
              `restartable`, was longer than {MOST_BYTES} bytes, or its keeper has ended since"
@@ -131,7 +131,7 @@ mod tests {
     fn what_is_kept_is_the_whole_request_with_its_floor_and_never_printed() {
         let asked = start("s3cret", true);
         let kept = StartRequest::of(&asked, Floor::ReadOnly).unwrap();
-        let again = StartRequest::kept(kept.bytes().to_vec()).unwrap();
+        let again = StartRequest::from_keeper(kept.bytes().to_vec()).unwrap();
         assert_eq!(again.decode().unwrap(), (asked, Floor::ReadOnly));
         assert!(!format!("{kept:?}").contains("s3cret"));
     }
@@ -143,6 +143,6 @@ mod tests {
             assert!(StartRequest::of(&start(&"x".repeat(len), true), Floor::Unconfined).is_none(), "{len}");
         }
         assert!(StartRequest::of(&start(&"x".repeat(MOST_BYTES / 2), true), Floor::Unconfined).is_some());
-        assert!(StartRequest::kept(Vec::new()).is_none());
+        assert!(StartRequest::from_keeper(Vec::new()).is_none());
     }
 }

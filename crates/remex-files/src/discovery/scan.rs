@@ -14,7 +14,7 @@ use rustix::{fs::FileType, io::Errno};
 use serde_json::Value;
 
 use super::{ANSWER_BYTES, CancelCheck, PathGuard};
-use crate::places::{
+use crate::paths::{
     descent::{self, Identity},
     names::{self, Smallest},
     open::{self, Links},

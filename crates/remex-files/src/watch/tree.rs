@@ -16,7 +16,7 @@ use rustix::{
 };
 
 use crate::{
-    places::guard::PathGuard,
+    paths::guard::PathGuard,
     watcher::{Depth, DirectoryId, Rescan, SharedWatcher, Subscription, WatchError, WatchScope},
 };
 

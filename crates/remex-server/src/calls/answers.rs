@@ -6,7 +6,7 @@ use remex_access::{
     account::FLOOR,
     budget::{self, SHORT, Share},
 };
-use remex_engine::{NotRead, unknown_process};
+use remex_engine::{ReadError, unknown_process};
 use remex_proto::RpcError;
 
 use crate::{
@@ -48,7 +48,7 @@ pub(crate) async fn within_room<T, F>(
     mut attempt: impl FnMut(Allowance) -> F,
 ) -> Result<(T, Option<Share>), RpcError>
 where
-    F: Future<Output = Result<(T, Allowance), NotRead>>,
+    F: Future<Output = Result<(T, Allowance), ReadError>>,
 {
     let bytes = match responder.outbox().encoding() {
         // So much is always possible.
@@ -60,11 +60,11 @@ where
     loop {
         match attempt(room).await {
             Ok((made, room)) => return Ok((made, room.share)),
-            Err(NotRead::NoMemory) => return Err(budget::no_memory(hint)),
-            Err(NotRead::Unreadable(error)) => return Err(error),
+            Err(ReadError::NoMemory) => return Err(budget::no_memory(hint)),
+            Err(ReadError::Unreadable(error)) => return Err(error),
             // Read again, with as much room.
-            Err(NotRead::OnDisk) => room = Allowance { bytes, share: None },
-            Err(NotRead::TooLong(needed)) => {
+            Err(ReadError::OnDisk) => room = Allowance { bytes, share: None },
+            Err(ReadError::TooLong(needed)) => {
                 // A little more than needed now, because the answer may grow while it waits.
                 let more = needed.saturating_add(needed / 4 + MORE);
                 let wanted = if needed <= SHORT { more.min(SHORT) } else { more };

@@ -3,10 +3,10 @@
 //! [`welcome`] admits connections, [`credentials`] follows changed credential files, [`pages`] serves metrics, and
 //! [`idle`] handles the idle shutdown.
 
+mod admit;
 mod credentials;
 mod idle;
 mod pages;
-mod welcome;
 
 use std::{
     borrow::Cow,
@@ -48,7 +48,7 @@ use crate::{
     sessions::session::{PendingStarts, Reach, Session, SessionRegistry},
     shared::host::Host,
 };
-use welcome::TcpEnds;
+use admit::TcpEnds;
 
 /// How long a listener that ran out of descriptors waits before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -220,7 +220,7 @@ impl Server {
                 Ok(Accepted::Unix { stream, peer_uid }) => {
                     let server = Arc::clone(&self);
                     self.host.spawn(async move {
-                        let admitted = server.welcome_unix(stream, peer_uid).await;
+                        let admitted = server.admit_unix(stream, peer_uid).await;
                         server.run(admitted).await;
                     });
                 }

@@ -22,7 +22,7 @@ use remex_proto::{
 use super::{
     Block, LogReader, LogState, ProcessLog, ServerLog, Unread, ends::Ends, stored::StoredLog, view::View,
 };
-use crate::state::keeper_link::message::{ExitRecord, FreshChunk, Progress};
+use crate::state::keeper_link::message::{ExitRecord, InlineChunk, Progress};
 
 /// How much of the newest output is kept in memory.
 const RECENT_BYTES: usize = 64 << 10;
@@ -48,7 +48,7 @@ pub struct DiskLogView {
 /// Output in memory.
 #[derive(Debug)]
 struct Recent {
-    chunk: FreshChunk,
+    chunk: InlineChunk,
     /// Bytes of output up to and including it.
     end: u64,
 }
@@ -110,7 +110,7 @@ impl DiskLogView {
 
     /// Returns the log as it will be.
     pub(crate) fn stored_at(&self, progress: &Progress) -> StoredLog {
-        let known = Progress { fresh: Vec::new(), ..progress.clone() };
+        let known = Progress { inline: Vec::new(), ..progress.clone() };
         StoredLog::new(&self.dir, View { known })
     }
 
@@ -152,10 +152,10 @@ impl DiskLogView {
 
     /// Records how far the log has come.
     pub(crate) fn advance(&mut self, mut known: Progress) {
-        let fresh = std::mem::take(&mut known.fresh);
+        let inline = std::mem::take(&mut known.inline);
         let mut end = self.view.total();
-        let len = fresh.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
-        let is_seamless = fresh.first().is_none_or(|first| first.seq == self.view.newest() + 1);
+        let len = inline.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
+        let is_seamless = inline.first().is_none_or(|first| first.seq == self.view.newest() + 1);
         let is_complete = is_seamless && known.produced.total() == end + len;
         // Also if the keeper is gone, which knew it.
         known.sync_failure = known.sync_failure.or(self.view.known.sync_failure.take());
@@ -165,7 +165,7 @@ impl DiskLogView {
             (self.recent, self.recent_bytes) = (VecDeque::new(), 0);
             return self.ends.add(self.view.newest(), self.view.total());
         }
-        for chunk in fresh {
+        for chunk in inline {
             end += chunk.bytes.len() as u64;
             self.ends.add(chunk.seq, end);
             self.recent_bytes += chunk.bytes.len();

@@ -7,7 +7,7 @@ use remex_proto::state::output_log::Seq;
 
 use super::{DiskLogWriter, LogState as _};
 use crate::state::{
-    keeper_link::message::{Lack, Progress},
+    keeper_link::message::{ExhaustedQuota, Progress},
     state_dir::sync,
 };
 
@@ -70,17 +70,17 @@ impl Syncing {
 
     /// Lets events be announced.
     fn announce(&mut self, mut progress: Progress) {
-        if !self.ready.fresh.is_empty() {
+        if !self.ready.inline.is_empty() {
             // Without those before them they are read from the files.
-            progress.fresh = Vec::new();
+            progress.inline = Vec::new();
         }
         self.ready = progress;
     }
 
     /// Returns what may be announced.
-    pub(super) fn take(&mut self, is_full: bool, lacks: Option<Lack>) -> Progress {
-        let fresh = std::mem::take(&mut self.ready.fresh);
-        Progress { fresh, is_full, lacks, sync_failure: self.failure.clone(), ..self.ready.clone() }
+    pub(super) fn take(&mut self, is_full: bool, exhausted: Option<ExhaustedQuota>) -> Progress {
+        let inline = std::mem::take(&mut self.ready.inline);
+        Progress { inline, is_full, exhausted, sync_failure: self.failure.clone(), ..self.ready.clone() }
     }
 }
 
@@ -192,12 +192,12 @@ mod tests {
         let second = job(log.end_sync(first, &Ok(())));
         let announced = log.take_progress(false);
         assert_eq!((announced.newest, announced.produced.stdout), (1, 3));
-        assert_eq!(announced.fresh.len(), 1, "a little output travels along");
+        assert_eq!(announced.inline.len(), 1, "a little output travels along");
         second.wait().unwrap();
         assert!(matches!(log.end_sync(second, &Ok(())), SyncStep::Done));
         let announced = log.take_progress(false);
         assert_eq!((announced.newest, announced.produced.stdout), (2, 6));
-        assert_eq!(announced.fresh[0].bytes, b"two");
+        assert_eq!(announced.inline[0].bytes, b"two");
         assert_eq!(log.take_progress(false).newest, 2, "it stays announced");
     }
 }

@@ -8,7 +8,7 @@ use remex_proto::{
     state::output::Seq,
 };
 
-use super::{Forwarded, RemoteProcess};
+use super::{PendingAtKeeper, RemoteProcess};
 use crate::{
     process::{
         Caller, ChildRules, DiskLogView, Kind, KindState, ProcessLog, ProcessState, Request, Served,
@@ -35,12 +35,12 @@ pub struct Remote {
 pub struct RemoteState<C> {
     pub(in crate::process) log: DiskLogView,
     searches: Searches,
-    pub(super) forwarded: Forwarded<C>,
+    pub(super) pending: PendingAtKeeper<C>,
 }
 
 impl<C> RemoteState<C> {
     pub(in crate::process) fn new(log: DiskLogView) -> Self {
-        RemoteState { log, searches: Searches::default(), forwarded: Forwarded::default() }
+        RemoteState { log, searches: Searches::default(), pending: PendingAtKeeper::default() }
     }
 }
 
@@ -89,7 +89,7 @@ impl<A: ServerAudience> Kind<A> for Remote {
     fn on_retired(_state: &mut Self::State) {}
 
     fn kill(process: &RemoteProcess<A>, _state: &Self::State) {
-        process.abandon_kept();
+        process.abandon_at_keeper();
     }
 
     fn write_closed(

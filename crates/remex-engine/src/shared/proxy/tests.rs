@@ -381,15 +381,15 @@ async fn a_tunnel_carries_everything_in_both_directions_past_a_half_close() {
 
 /// How a client goes away.
 #[derive(Debug, Clone, Copy)]
-enum Leaving {
+enum Disconnect {
     Close,
     Reset,
 }
 
-impl Leaving {
+impl Disconnect {
     const ALL: [Self; 2] = [Self::Close, Self::Reset];
 
-    fn leave(self, client: TcpStream) {
+    fn apply(self, client: TcpStream) {
         if let Self::Reset = self {
             client.set_zero_linger().unwrap();
         }
@@ -440,13 +440,13 @@ async fn ended(task: JoinHandle<()>) {
 #[tokio::test]
 async fn a_client_that_leaves_before_the_response_gives_its_slot_back() {
     let setup = setup(&["127.0.0.1"], &[]);
-    for leaving in Leaving::ALL {
+    for disconnect in Disconnect::ALL {
         let mut pair = Pair::plain(&setup, "GET").await;
         // A further request does not hide the end that follows it.
         pair.client.write_all(b"GET http://127.0.0.1/ HTTP/1.1\r\n\r\n").await.unwrap();
-        leaving.leave(pair.client);
+        disconnect.apply(pair.client);
         ended(pair.task).await;
-        assert_eq!(read_all(&mut pair.host).await, b"", "{leaving:?}: an end, as the request has arrived");
+        assert_eq!(read_all(&mut pair.host).await, b"", "{disconnect:?}: an end, as the request has arrived");
     }
 }
 
@@ -463,7 +463,7 @@ async fn a_client_that_resets_within_the_response_gives_its_slot_back() {
     pair.host.write_all(b"more").await.unwrap();
     timeout(PATIENCE, pair.client.read_exact(&mut bytes[..4])).await.expect("more of it").unwrap();
     assert!(!pair.task.is_finished());
-    Leaving::Reset.leave(pair.client);
+    Disconnect::Reset.apply(pair.client);
     ended(pair.task).await;
 }
 
@@ -509,7 +509,7 @@ async fn a_half_closed_tunnel_ends_with_a_reset_of_its_client() {
     let mut pair = Pair::tunnel(&setup).await;
     pair.client.shutdown().await.unwrap();
     assert_eq!(read_all(&mut pair.host).await, b"");
-    Leaving::Reset.leave(pair.client);
+    Disconnect::Reset.apply(pair.client);
     ended(pair.task).await;
 }
 

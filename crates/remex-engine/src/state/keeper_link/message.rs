@@ -186,7 +186,7 @@ pub(crate) enum ToKeeper {
     Request {
         key: Key,
         number: RequestNumber,
-        request: KeptRequest,
+        request: KeeperRequest,
     },
     /// Removes input that the process has not accepted.
     Cancel {
@@ -219,7 +219,7 @@ pub(crate) enum ToKeeper {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromKeeper {
     /// The first ones: the processes that it keeps; an empty list is the last one.
-    Kept(Vec<KeptProcess>),
+    Processes(Vec<ReportedProcess>),
     Started {
         key: Key,
         pid: u32,
@@ -236,7 +236,7 @@ pub(crate) enum FromKeeper {
     Answer {
         key: Key,
         number: RequestNumber,
-        answer: KeptAnswer,
+        answer: KeeperAnswer,
     },
     /// The answer to `Status`.
     Status(KeeperStatus),
@@ -297,7 +297,7 @@ pub(crate) struct Rules {
     pub(crate) evicts: bool,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) idle_timeout_ms: Option<u64>,
-    // The tables of an older keeper have none.
+    // Absent in the state of an older keeper.
     #[serde(default)]
     pub(crate) timeout_grace_ms: Option<u64>,
     pub(crate) linger_ms: Option<u64>,
@@ -309,7 +309,7 @@ pub(crate) struct Rules {
 
 /// A process that the keeper has.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct KeptProcess {
+pub struct ReportedProcess {
     /// Which process it is.
     pub key: Key,
     /// What the server described it by.
@@ -345,11 +345,11 @@ pub(crate) struct Progress {
     /// Whether the process waits for room.
     pub(crate) is_full: bool,
     /// Whose disk space is used up, if any; processes that are closed can free some.
-    pub(crate) lacks: Option<Lack>,
+    pub(crate) exhausted: Option<ExhaustedQuota>,
     /// Why events that were to be on the disk may not survive a power failure.
     pub(crate) sync_failure: Option<String>,
     /// The events after those that were announced before, if they are few.
-    pub(crate) fresh: Vec<FreshChunk>,
+    pub(crate) inline: Vec<InlineChunk>,
 }
 
 impl Progress {
@@ -365,16 +365,16 @@ impl Progress {
             is_closed: false,
             exit: None,
             is_full: false,
-            lacks: None,
+            exhausted: None,
             sync_failure: None,
-            fresh: Vec::new(),
+            inline: Vec::new(),
         }
     }
 }
 
 /// Whose disk space is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Lack {
+pub(crate) enum ExhaustedQuota {
     /// That of the session.
     Session,
     /// That of the server, or the whole disk.
@@ -383,7 +383,7 @@ pub(crate) enum Lack {
 
 /// Output that travels with its announcement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FreshChunk {
+pub(crate) struct InlineChunk {
     pub(crate) seq: u64,
     pub(crate) stream: Stream,
     pub(crate) at_ms: u64,
@@ -414,7 +414,7 @@ pub(crate) const UNKNOWN_CODE: i32 = 255;
 
 /// A request to a process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum KeptRequest {
+pub(crate) enum KeeperRequest {
     Write {
         #[serde(with = "chunk")]
         chunk: Bytes,
@@ -432,7 +432,7 @@ pub(crate) enum KeptRequest {
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum KeptAnswer {
+pub(crate) enum KeeperAnswer {
     Done,
     Written(WriteStatus),
     Terminated {
@@ -555,7 +555,7 @@ mod tests {
     use super::*;
 
     fn request(key: Key, number: RequestNumber) -> ToKeeper {
-        ToKeeper::Request { key, number, request: KeptRequest::CloseStdin }
+        ToKeeper::Request { key, number, request: KeeperRequest::CloseStdin }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use grep_searcher::{
 use remex_proto::{ErrorKind, RpcError, fs as wire};
 
 use super::{Budget, CancelCheck, DEFAULT_LINE, shown};
-use crate::places::open;
+use crate::paths::open;
 
 /// The longest line that is searched, which bounds the memory of a search.
 const MAX_LINE_SEARCHED: usize = 8 << 20;

@@ -18,7 +18,7 @@ use remex_access::scope::FileAccess;
 use remex_proto::{ErrorKind, RpcError};
 
 use super::shown;
-use crate::places::{
+use crate::paths::{
     guard::PathGuard,
     open::{self, Links},
 };

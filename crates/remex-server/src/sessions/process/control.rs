@@ -352,7 +352,7 @@ impl Followers {
             Standing::Current => {
                 self.control.is_owed(log, rules) || self.follows.iter().any(|follow| follow.is_waiting(log))
             }
-            Standing::Leaving => true,
+            Standing::Restarting => true,
             // Nobody can read it any more, or acknowledge what it reads.
             Standing::Replaced => self.follows.iter().any(|follow| log.has_next(&follow.cursor)),
         }

@@ -20,7 +20,7 @@ pub(crate) enum Standing {
     #[default]
     Current,
     /// A restart ends it, and may still fail: nothing forgets it until then, and the next one has its place and its memory.
-    Leaving,
+    Restarting,
     /// The next one runs: this one is there only for connections that have not been sent all of it.
     Replaced,
 }
@@ -69,7 +69,7 @@ impl Process {
     pub(crate) fn is_spared(&self) -> bool {
         let succession = &self.state().audience.succession;
         match succession.standing {
-            Standing::Leaving => true,
+            Standing::Restarting => true,
             Standing::Replaced => false,
             Standing::Current => succession.spared_until.is_some_and(|until| Instant::now() < until),
         }

@@ -10,7 +10,7 @@ use std::{
 use remex_access::scope::{FileAccess, Permission, Scopes};
 
 use super::resolve::{Judge, Rules, Walk};
-use crate::places::open::Links;
+use crate::paths::open::Links;
 
 /// Where files may be read and written, with all links resolved.
 #[derive(Debug)]

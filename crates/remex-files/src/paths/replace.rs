@@ -200,7 +200,7 @@ mod tests {
     use std::{fs, io::Write as _};
 
     use super::{super::guard::PathGuard, *};
-    use crate::places::open::Links;
+    use crate::paths::open::Links;
     use remex_access::scope::FileAccess;
 
     #[test]

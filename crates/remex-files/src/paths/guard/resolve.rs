@@ -20,7 +20,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::places::open::Links;
+use crate::paths::open::Links;
 
 /// The kernel's limit on links in a path.
 const MAX_LINKS: usize = 40;
