@@ -1,8 +1,8 @@
 //! The keeper: runs the durable processes of a server and outlives it.
 //!
 //! A process of its own that runs the same [engine](crate::process) as a server, but knows no session, connection or
-//! JSON. One server at a time is linked to it; what that has not accepted is forgotten when the link ends, and everything
-//! else goes on. Start at [`run_keeper`].
+//! JSON. One server at a time is linked to it. When the link ends, unaccepted input is dropped, and processes keep
+//! running. Start at [`run_keeper`].
 
 mod accept_errors;
 mod announce;
@@ -104,7 +104,7 @@ struct Keeper {
 struct Entry {
     process: Arc<Process>,
     description: Vec<u8>,
-    /// What starts it again: it may have secrets, so it is never on the disk.
+    /// The request that starts it again: it may contain secrets, so it is never on the disk.
     request: Arc<[u8]>,
     quota: Arc<Quota>,
     started: Option<(u32, u64)>,
@@ -176,10 +176,10 @@ impl KeeperError {
     }
 }
 
-/// Runs a keeper for the state directory until nothing is left to keep; calls `ready` once servers can connect.
+/// Runs a keeper for the state directory until it has no process left; calls `ready` once servers can connect.
 ///
-/// If this program was executed in place of another keeper, `handover_fd` is the number of the descriptor with what that has
-/// left. When `shutdown` is done, it ends all processes, and then itself.
+/// If this program was executed in place of another keeper, `handover_fd` is the descriptor of the state that it handed
+/// over. When `shutdown` is done, it ends all processes, and then itself.
 ///
 /// # Errors
 ///
@@ -195,7 +195,7 @@ pub async fn run_keeper(
     let (tags, is_replacement) = (state.tags().tag(0, 0), handover_fd.is_some());
     let kept = run_in(config, state, handover_fd, ready, shutdown).await;
     if kept.is_err() && is_replacement {
-        // Nobody else knows these processes.
+        // No other program knows these processes.
         let _ = tree::kill(&Scope::Server(tags)).await;
     }
     kept
@@ -341,7 +341,7 @@ impl Keeper {
         }
     }
 
-    /// Says so if no server can find this keeper any more. Its processes go on, because nobody asked to end them.
+    /// Logs an error if no server can find this keeper any more. Its processes keep running.
     fn check_directory(&self) {
         if !self.state.has_keeper_lock(&self.lock) {
             tracing::error!(

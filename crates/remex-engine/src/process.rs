@@ -141,14 +141,14 @@ pub struct ProcessState<A: Audience, S: ?Sized = <A as Audience>::State> {
     last_output: Instant,
     /// The process waits for room in the log.
     full: bool,
-    /// What is left of the output, once nothing writes to it any more, is to be read even if the log is full.
+    /// Whether the rest of the output is read even if the log is full, once it has no writer left.
     reads_rest: bool,
     /// Bytes charged to the account.
     charged: usize,
     /// The task panicked.
     is_broken: bool,
     evictions: Evictions,
-    /// What only this kind of process has.
+    /// The part that only this kind of process has.
     pub kind: S,
 }
 
@@ -177,7 +177,7 @@ pub struct Exit {
     pub signal: Option<String>,
     /// Why it ended.
     pub cause: ExitCause,
-    /// What it has used.
+    /// The resources that it has used.
     pub usage: wire::Usage,
     /// Whether the sandbox probably caused a failure.
     pub sandbox_denied: bool,

@@ -21,7 +21,7 @@ use scan::{Budget, Scan};
 /// The most directories in one request.
 pub const MAX_ROOTS: usize = 128;
 
-/// What an answer counts for while it is built; its text is limited to this.
+/// The memory reserved for an answer while it is built; its text is limited to this.
 pub const ANSWER_BYTES: u64 = 8 << 20;
 
 /// Returns the guard of the connection, confined as a sandbox says; fails if that cannot be enforced.
@@ -82,7 +82,7 @@ fn discover_root(
         };
         let path = native(&root.path).map_err(failed)?;
         Scan::run(&root.path, path, &guard, budget, wanted).map_err(|error| match error.kind {
-            // It says all itself.
+            // The message is complete already.
             ErrorKind::InvalidInput => error,
             _ => failed(error),
         })

@@ -1,4 +1,4 @@
-//! The audience of a process in the keeper: tells the server what is new.
+//! The audience of a process in the keeper: announces new events to the server.
 
 use std::{
     sync::{Arc, Weak},

@@ -138,7 +138,7 @@ impl ServerLink {
         self.server.ended().await;
     }
 
-    /// Answers a message that cannot be read: whoever waits for it learns that it was not done.
+    /// Answers a message that cannot be read, so that its sender knows that it was not carried out.
     pub(super) fn refuse(&self, unreadable: &Unreadable) {
         tracing::error!(target: LOG_TARGET, error = %unreadable, subject = ?unreadable.subject, "cannot read a message of the server");
         let message = format!("the keeper, which runs durable processes, cannot read this: {unreadable}");
@@ -239,7 +239,7 @@ impl ServerLink {
     }
 }
 
-/// A request of the server that waits for its answer. Dropped without one, it tells the server so.
+/// An unanswered request of the server. Dropped without an answer, it reports that to the server.
 #[derive(Debug)]
 pub(super) struct LinkCaller {
     from: From,
@@ -252,7 +252,7 @@ pub(super) struct LinkCaller {
 enum From {
     /// The server that has sent this request.
     Request(Arc<ServerLink>, RequestNumber),
-    /// A start: whichever server is there when it is known.
+    /// A start, reported to the server that is linked when the outcome is known.
     Start(Weak<Keeper>),
 }
 

@@ -27,7 +27,7 @@ use crate::{
 };
 
 impl Keeper {
-    /// Starts a process, and tells the server of now how that went.
+    /// Starts a process, and reports the outcome to the server that is linked by then.
     pub(super) fn start(self: &Arc<Self>, new: NewProcess, link: &Arc<ServerLink>) {
         let NewProcess { key, session, description, request, start, rules } = new;
         let refuse = |error: &RpcError| {
@@ -77,7 +77,7 @@ impl Keeper {
             starting.kill_unrecorded(child).await;
             match recorded {
                 Err(error) => caller.answer(Err(not_synced(&starting.id, &error))),
-                // Without an answer, the server is told that it was aborted.
+                // Dropped without an answer, it reports to the server that the start was aborted.
                 Ok(()) => drop(caller),
             }
             keeper.not_started(&starting);
@@ -105,7 +105,7 @@ impl Keeper {
         None
     }
 
-    /// Creates directories for the next starts while nobody waits for them.
+    /// Creates directories for the next starts in the background.
     pub(super) fn refill_prepared_logs(self: &Arc<Self>) {
         if self.prepared.needs_refill() {
             let keeper = Arc::clone(self);

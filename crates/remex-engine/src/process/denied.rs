@@ -14,10 +14,10 @@ use crate::shared::proxy::Denials;
 /// How much output is searched for the words of a denial.
 const JUDGED_BYTES: usize = 64 << 10;
 
-/// What programs say about files that a sandbox protects: the texts of `EROFS`, `EACCES` and `EPERM`.
+/// Error messages about files that a sandbox protects: the texts of `EROFS`, `EACCES` and `EPERM`.
 const FILE_DENIALS: [&str; 3] = ["Read-only file system", "Permission denied", "Operation not permitted"];
 
-/// What they say without a network.
+/// Error messages without a network.
 const NETWORK_DENIALS: [&str; 4] = [
     "Connection refused",
     "Could not resolve host",

@@ -1,7 +1,7 @@
-//! A process of the keeper on its way to the program that the keeper executes in its own place.
+//! The handover of a process of the keeper to the program that the keeper executes in its own place.
 //!
-//! Its task stops between two steps and is described as plain data; the new program makes it again from that and from the
-//! descriptors, which keep their numbers. Start at [`KeeperProcess::pause`] and
+//! Its task pauses between two steps and is recorded as plain data; the new program restores it from that and from the
+//! inherited descriptors, which keep their numbers. Start at [`KeeperProcess::pause`] and
 //! [`KeeperProcess::resume_from`].
 
 use std::{
@@ -27,12 +27,12 @@ use super::{
 };
 use crate::state::keeper_link::message::{ExitRecord, Rules};
 
-/// Whether another program will go on with a process.
+/// Whether the task of a process is pausing so that another program can take over.
 pub(crate) enum Handover<A: KeeperAudience> {
     No,
-    /// The task stops as soon as it can.
+    /// The task pauses as soon as it can.
     Requested,
-    /// The task has stopped here.
+    /// The task has paused.
     Paused(Box<ProcessTask<A, InKeeper>>),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct ProcessRecord {
     input: InputRecord,
     exit: Option<ExitRecord>,
     ended_for: Option<ExitCause>,
-    /// What is there until its log is closed.
+    /// The task; `None` once the log is closed.
     task: Option<TaskRecord>,
 }
 
@@ -86,7 +86,7 @@ enum EndRecord {
 }
 
 impl<A: KeeperAudience> ProcessTask<A, InKeeper> {
-    /// Stops here if asked to, until the process stays or another program goes on; returns the task otherwise.
+    /// Pauses the task if that was requested, and returns it otherwise.
     pub(super) fn pause_if_requested(self) -> Option<Self> {
         let process = Arc::clone(&self.process);
         let mut state = process.state();
@@ -124,13 +124,13 @@ impl<A: KeeperAudience> ProcessTask<A, InKeeper> {
 }
 
 impl<A: KeeperAudience> KeeperProcess<A> {
-    /// Asks the task to stop between two steps.
+    /// Asks the task to pause between two steps.
     pub fn pause(&self) {
         self.state().kind.handover = Handover::Requested;
         self.wake.notify_one();
     }
 
-    /// Waits until the task has stopped or ended.
+    /// Waits until the task has paused or ended.
     pub async fn paused(&self) {
         let has_no_task =
             |lifecycle: &Lifecycle| matches!(lifecycle, Lifecycle::Over { .. } | Lifecycle::Failed);
@@ -140,7 +140,7 @@ impl<A: KeeperAudience> KeeperProcess<A> {
         .await;
     }
 
-    /// Returns what goes on with a task that was asked to leave, if it has stopped.
+    /// Cancels the handover; returns the future that resumes the task, if it had paused.
     pub(crate) fn resume(&self) -> Option<impl Future<Output = ()> + Send + use<A>> {
         match std::mem::replace(&mut self.state().kind.handover, Handover::No) {
             Handover::Paused(task) => Some(task.run()),
@@ -148,11 +148,11 @@ impl<A: KeeperAudience> KeeperProcess<A> {
         }
     }
 
-    /// Describes a process that has left.
+    /// Records a paused process.
     ///
     /// # Errors
     ///
-    /// If it has not, or its log cannot be left as it is.
+    /// If it is not running, or its log cannot be recorded.
     pub(crate) fn record(&self, rules: Rules) -> io::Result<ProcessRecord> {
         let mut state = self.state();
         let state = &mut *state;
@@ -181,16 +181,16 @@ impl<A: KeeperAudience> KeeperProcess<A> {
         })
     }
 
-    /// Holds a process that has left as it is.
+    /// Locks the state of a paused process, so that nothing changes it.
     pub(crate) fn frozen_state(&self) -> StateGuard<'_, A, InKeeper> {
         self.state()
     }
 
-    /// Goes on with a process that the program before this one has left, and returns its task if it has one.
+    /// Restores a process that the previous program handed over; returns the future that resumes its task, if any.
     ///
     /// # Errors
     ///
-    /// If its descriptors or its child are not there; then it is killed.
+    /// If its descriptors or its child are missing; then it is killed.
     pub(crate) fn resume_from(
         record: ProcessRecord,
         context: EngineContext<'_, A>,
@@ -260,7 +260,7 @@ impl<A: KeeperAudience> KeeperProcess<A> {
 }
 
 impl<A: KeeperAudience> ProcessState<A> {
-    /// Returns the descriptors of a process that has left.
+    /// Returns the descriptors of a paused process.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match &self.kind.handover {
             Handover::Paused(task) => {

@@ -1,4 +1,4 @@
-//! What only the keeper does with an engine: it has a log on disk, and its start and requests come from a server.
+//! The keeper's kind of process: its log is on disk, and its start and requests come from a server.
 
 use std::{
     io,
@@ -41,16 +41,16 @@ pub struct InKeeper {
 
 pub(crate) type KeeperProcess<A> = Engine<A, InKeeper>;
 
-/// What changes of a child in the keeper.
+/// The mutable state of a child in the keeper.
 #[derive(Debug)]
 pub struct KeeperState<A: KeeperAudience> {
     pub(crate) log: DiskLogWriter,
     pub(super) child: ChildState<A::Caller>,
-    /// Whether another program will go on with it.
+    /// Whether the task is pausing for a handover.
     pub(super) handover: Handover<A>,
 }
 
-/// What the keeper knows about a process.
+/// The specification of a process in the keeper.
 #[derive(Debug)]
 pub(crate) struct KeeperSpec {
     pub(crate) rules: Rules,
@@ -88,7 +88,7 @@ impl<A: KeeperAudience> KeeperProcess<A> {
         Engine::new(rules.id.clone(), context, audience, InKeeper { rules: rules_of(rules) }, state)
     }
 
-    /// Runs until all output of a new child, whose start is recorded, is in the log.
+    /// Runs until all output of a new child, whose start has been recorded, is in the log.
     pub(crate) async fn run_in_keeper(
         self: Arc<Self>,
         child: Child,

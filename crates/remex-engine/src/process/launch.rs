@@ -99,7 +99,7 @@ pub(crate) async fn run_child<A: Audience, K: RunsChild<A>>(
     task.run().await;
 }
 
-/// What keeps a child of the server within its limits.
+/// Enforces the limits of a child of the server.
 #[derive(Debug)]
 pub struct Confinement {
     pub(super) level: ConfinementLevel,
@@ -128,7 +128,7 @@ impl ChildLimits for Confinement {
     }
 }
 
-/// A child of the server, what it is kept from, and the proxy that it has nevertheless.
+/// A started child of the server, with its confinement and the rules of its proxy, if it has one.
 pub struct StartedChild {
     pub(super) child: Box<Child>,
     pub(super) confined: ConfinementLevel,
@@ -137,7 +137,7 @@ pub struct StartedChild {
 
 /// A kind of process that a server starts.
 pub trait Starts<A: ServerAudience>: ServedKind<A> {
-    /// What a successful start leads to.
+    /// The result of a successful start.
     type Started: Send;
 
     /// Starts a command that is confined as it must be.

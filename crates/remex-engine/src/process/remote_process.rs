@@ -1,7 +1,7 @@
-//! Processes that run in the keeper, as the server sees them: requests go there, and events come from there.
+//! The server's view of processes in the keeper: requests are forwarded to it, and events come from it.
 //!
-//! What the keeper says is applied at once by the task that reads the link. The task of the process only tells the
-//! keeper what its log must hold, and retires the process at its end. Start at [`RemoteProcess`].
+//! The task that reads the link applies each message of the keeper at once. The task of the process only sends what the
+//! log must hold, and retires the process at its end. Start at [`RemoteProcess`].
 
 mod denial;
 mod description;
@@ -57,19 +57,18 @@ pub(crate) use kind::{Remote, RemoteState};
 /// A process whose child runs in the keeper, as the server sees it.
 pub type RemoteProcess<A> = Engine<A, Remote>;
 
-/// Requests and the start that the keeper has not answered, and what it was told to hold.
+/// The start and the requests that the keeper has not answered, and the hold that was sent to it.
 #[derive(Debug)]
 struct PendingAtKeeper<C> {
     requests: BTreeMap<RequestNumber, Unanswered<C>>,
-    /// The connection to the keeper that knows the process as it is here; nothing is sent over another one.
+    /// The connection over which this state was synchronized; nothing is sent over another one.
     epoch: Epoch,
     start: Option<oneshot::Sender<StartAnswer>>,
-    /// For a start that an earlier server was asked for.
+    /// The answer to a start that an earlier server requested.
     restored_start: Option<oneshot::Receiver<StartAnswer>>,
     hold: Hold<Point>,
     confined: ConfinementLevel,
-    /// How far the process has come, while its output is searched for the reason of its failure: its exit is announced
-    /// with that.
+    /// The progress with the exit, delayed while the output is searched for a denial.
     delayed_exit: Option<Box<Progress>>,
 }
 
@@ -77,9 +76,9 @@ struct PendingAtKeeper<C> {
 #[derive(Debug)]
 struct Unanswered<C> {
     request: Request<C>,
-    /// Whether it may have arrived.
+    /// Whether the request may have arrived.
     is_sent: bool,
-    /// Dropped with it, which tells whoever would else do it without the keeper.
+    /// Dropped with the request, which cancels `end_unless_answered`.
     _fallback: Option<oneshot::Sender<()>>,
 }
 
@@ -101,7 +100,7 @@ impl<C> Default for PendingAtKeeper<C> {
     }
 }
 
-/// Whether the keeper learns of every change of the hold.
+/// Which changes of the hold are sent to the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HoldUpdate {
     /// Only if it matters: the change is large, or the process waits.
@@ -149,7 +148,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
                 Some((pid, started_at_ms)) => {
                     state.lifecycle = Lifecycle::Running { pid, started_at_ms };
                 }
-                // It was lost before it ran.
+                // The process was lost before it ran.
                 None if is_over && !has_output => return None,
                 None if is_over => {
                     let started_at_ms = description.asked_at_ms;
@@ -164,7 +163,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
             if let Some(exit) = exit {
                 process.apply_exit(&mut state, exit);
                 if !state.judge_without_output(description.confined) {
-                    // The server does not serve yet, so nobody waits.
+                    // The server does not serve yet, so this delays no client.
                     let is_denied =
                         denied_by_stored_output(&mut state.kind.log.files(), description.confined);
                     state.set_denied(is_denied.unwrap_or(false));
@@ -242,7 +241,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
         self.answer_start(owner, started, announce);
     }
 
-    /// Runs until the process has closed or the server leaves it to the next one: tells the keeper what its log must hold.
+    /// Sends the keeper what the log must hold, until the process has closed or the server hands it over to the next one.
     pub(crate) async fn follow_keeper(self: &Arc<Self>, owner: Arc<A::Owner>) {
         let mut phase = self.host.phase().subscribe();
         tokio::select! {
@@ -524,7 +523,7 @@ fn reply<C: Caller>(request: Request<C>, answer: KeeperAnswer) {
             request.into_caller().ok(wire::Terminated { running });
         }
         (request, KeeperAnswer::Failed(failure)) => request.into_caller().error(&failure.into()),
-        // Dropping the caller tells its client.
+        // Dropping the caller answers its client.
         (request, KeeperAnswer::Cancelled) => drop(request),
         (request, KeeperAnswer::Done | KeeperAnswer::Written(_)) => request.into_caller().ok(Empty {}),
     }

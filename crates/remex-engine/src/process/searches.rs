@@ -45,7 +45,7 @@ const FIRST_LOOK_BYTES: u64 = 1 << 20;
 pub struct Searches {
     /// How far each has read, by its number. Bounded by the number of waits that are permitted.
     positions: BTreeMap<u64, SearchPosition>,
-    /// Those that the task has not taken yet.
+    /// Searches that the task has not taken yet.
     new: Vec<Search>,
     last: u64,
     /// Whether the task runs.
@@ -76,7 +76,7 @@ pub(super) enum Outcome {
     TimedOut,
 }
 
-/// What a search is for.
+/// The parameters of a search.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) regex: String,
@@ -189,7 +189,7 @@ impl<A: ServerAudience> ServerProcess<A> {
         }
     }
 
-    /// Matches a part of the output for every search that comes to it, a few at a time.
+    /// Matches a block of output for every search that has reached it, a few at a time.
     async fn match_all(&self, searches: &mut VecDeque<Search>, block: Arc<Block>) {
         let mut due = take_due(searches, &block);
         let at_once = (TURN_BYTES / block.len().max(1)).max(1);
@@ -227,7 +227,7 @@ impl<A: ServerAudience> ServerProcess<A> {
     }
 }
 
-/// What the task of the searches does next.
+/// The next step of the task of the searches.
 enum Step {
     /// Matches this part.
     Match(Arc<Block>),
@@ -294,7 +294,7 @@ fn slice(log: &mut dyn ServerLog, start: Cursor, slice_bytes: usize) -> Step {
         };
         match read {
             Ok(()) => {}
-            // What comes before is matched first.
+            // Output before the gap is matched first.
             Err(_) if !block.is_empty() => break,
             Err(Unread::OnDisk) => return Step::Load(start),
             Err(Unread::Failed(error)) => return Step::Fail(start, error),
@@ -319,14 +319,14 @@ struct Search {
     answer: oneshot::Sender<Outcome>,
 }
 
-/// What a search sees before it may time out.
+/// The output that a search must have seen before it may time out.
 #[derive(Debug)]
 struct FirstLook {
     until: Seq,
     bytes: u64,
 }
 
-/// What a wait knows of its search.
+/// The status of a search, shared with its wait.
 #[derive(Debug, Default)]
 struct Status {
     /// Whether it may time out.
@@ -505,7 +505,7 @@ mod tests {
             due.iter_mut().for_each(|search| search.look_at(&block));
             searches.extend(due.into_iter().filter_map(|search| search.settle(Instant::now())));
         }
-        // Two chunks at once; the fourth search joins the third, which comes to the end before the first two.
+        // Two chunks at once; the fourth search joins the third, which reaches the end before the first two.
         let expected = [(0, vec![1, 2]), (4, vec![3, 4]), (2, vec![1, 2]), (6, vec![3, 4]), (4, vec![1, 2])];
         assert_eq!(turns[..5], expected);
         for mut answer in answers {

@@ -1,4 +1,4 @@
-//! What a client asks for when it starts a process. Start at [`Spec`].
+//! The specification of a process, as its client requested it. Start at [`Spec`].
 
 use std::{
     borrow::Cow, collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt as _, sync::OnceLock,
@@ -20,14 +20,14 @@ const SHOWN_ARGV_BYTES: usize = 32 << 10;
 /// The log needs some room for output to pass through, even if it is not read later.
 const SMALLEST_RETENTION: usize = 4 << 10;
 
-/// What a running child has to keep to.
+/// The limits of a running child.
 #[derive(Clone, Debug)]
 pub struct ChildRules {
     /// Whether it has a terminal.
     pub tty: bool,
     /// What happens when the log is full.
     pub overflow: wire::Overflow,
-    /// How long descendants that hold the output may go on after the child.
+    /// How long descendants may hold the output open after the child has exited.
     pub linger: Option<Duration>,
     /// When it is ended.
     pub timeout: Option<Duration>,
@@ -39,7 +39,7 @@ pub struct ChildRules {
     pub retain_bytes: usize,
 }
 
-/// What the client asked for.
+/// The request of the client.
 #[derive(Debug)]
 pub struct Spec {
     pub rules: ChildRules,

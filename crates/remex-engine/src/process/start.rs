@@ -50,7 +50,7 @@ use crate::{
 pub struct Starting<A: ServerAudience> {
     /// The process.
     pub process: ServerProcess<A>,
-    /// What it runs.
+    /// The program that it runs.
     pub command: Command,
     /// The id of the start.
     pub start_id: Option<String>,
@@ -82,7 +82,7 @@ pub struct Command {
     floor: Floor,
     /// The shell snapshot that it restores, if any.
     snapshot: Option<SnapshotUse>,
-    /// What runs it again when it ends, if anything does.
+    /// The supervisor that restarts it when it ends, if it has one.
     supervisor: Option<Supervisor>,
     /// The user as whom it runs, if not that of the server.
     user: Option<AsUser>,
@@ -95,7 +95,7 @@ impl Command {
     }
 }
 
-/// What a process is kept from.
+/// How a process is confined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ConfinementLevel {

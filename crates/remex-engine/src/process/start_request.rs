@@ -1,4 +1,4 @@
-//! The request of a start, kept to start the same again. Start at [`StartRequest`].
+//! The request of a start, saved for restarts. Start at [`StartRequest`].
 
 use std::{fmt, sync::Arc};
 
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::{as_user::AsUser, managed};
 use crate::shared::host::Host;
 
-/// The longest request that is kept.
+/// The longest request that is saved.
 const MOST_BYTES: usize = 256 << 10;
 
-/// The request of a start that asked for it with `restartable`, in memory only: its environment may have secrets.
+/// The request of a `restartable` start, in memory only because its environment may contain secrets.
 #[derive(Clone)]
 pub struct StartRequest(Arc<[u8]>);
 
@@ -25,7 +25,7 @@ pub struct StartFloor {
     pub first: Floor,
 }
 
-/// What is kept: the request, with the variables of its login, and what its credential demanded of it.
+/// The saved request, with the variables of its login, and the least confinement that its credential demanded.
 #[derive(Serialize, Deserialize)]
 struct SavedRequest<S> {
     floor: Floor,
@@ -39,7 +39,7 @@ impl fmt::Debug for StartRequest {
 }
 
 impl StartRequest {
-    /// Returns what to keep of a start: nothing if it does not ask for that, or is too long.
+    /// Returns the request to save; `None` if it is not `restartable`, or too long.
     pub(super) fn of(start: &Start, floor: Floor) -> Option<Self> {
         let words: usize = start.words().map(<[u8]>::len).sum();
         let variables: usize = start.env.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -50,7 +50,7 @@ impl StartRequest {
         (bytes.len() <= MOST_BYTES).then(|| Self(bytes.into()))
     }
 
-    /// Returns what the keeper has kept: empty if nothing.
+    /// Returns the request that the keeper has saved; `bytes` is empty if there is none.
     pub(super) fn from_keeper(bytes: Vec<u8>) -> Option<Self> {
         (!bytes.is_empty()).then(|| Self(bytes.into()))
     }
@@ -73,8 +73,8 @@ impl StartRequest {
         Ok((saved.start, saved.floor))
     }
 
-    /// Refuses a start of which it is known without a process that it may not run as confined as it asks for, or as its
-    /// user.
+    /// Refuses a start that certainly cannot run with the confinement or as the user that it asks for. Creates no
+    /// process.
     pub async fn check_confined(
         start: &Start,
         floor: Floor,
@@ -88,7 +88,7 @@ impl StartRequest {
             return AsUser::check_account(start, host, identity).await;
         }
         AsUser::check_restart(start)?;
-        // What is wrong with the directory is told by the start.
+        // The start itself reports what is wrong with the directory.
         let Ok(cwd) = start.cwd.native().map(ToOwned::to_owned) else { return Ok(()) };
         let env = environment::resolve(start.env_policy.as_ref(), &start.env, host.env().iter().cloned());
         let tmpdir = env.into_iter().find_map(|(name, value)| (name == "TMPDIR").then_some(value));
@@ -101,7 +101,7 @@ impl StartRequest {
         checking.await?
     }
 
-    /// Returns the error for a process of which nothing was kept.
+    /// Returns the error for a process whose start request was not saved.
     pub fn not_saved(process: &str) -> RpcError {
         let message = format!(
             "cannot restart process `{process}`: the request of its start was not kept; it did not ask for that with \

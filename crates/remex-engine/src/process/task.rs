@@ -28,7 +28,7 @@ use super::{
 };
 use crate::process::LOG_TARGET;
 
-/// How long continuous output is gathered before readers are notified again.
+/// The shortest time between two notifications of readers while output is continuous.
 pub(crate) const NOTIFY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How much is read from one source before other tasks get a turn.
@@ -41,7 +41,7 @@ pub struct ProcessTask<A: Audience, K: RunsChild<A>> {
     pub(super) process: Arc<Engine<A, K>>,
     pub(super) owner: Arc<A::Owner>,
     pub(super) exit: ChildExit,
-    /// What keeps it within its limits.
+    /// Enforces its limits.
     pub(super) limits: K::Limits,
     pub(super) pipes: Pipes,
     pub(super) started: Instant,

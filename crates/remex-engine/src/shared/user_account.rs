@@ -11,7 +11,7 @@ use remex_proto::{ErrorKind, RpcError};
 /// How long a directory service may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What `getent` exits with if it does not find the key.
+/// The exit code of `getent` for an unknown key.
 const NOT_FOUND: i32 = 2;
 
 /// An account of the host.

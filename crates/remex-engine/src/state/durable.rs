@@ -1,4 +1,4 @@
-//! What makes a server durable: its state directory, its keeper, and what earlier servers left there.
+//! The durable part of a server: its state directory, its keeper, and the records of earlier servers.
 //!
 //! Start at [`Durable`].
 
@@ -57,7 +57,7 @@ const UNREACHABLE_PERIOD: Duration = Duration::from_secs(60);
 const DYING_PATIENCE: Duration = Duration::from_secs(5);
 const DYING_PAUSE: Duration = Duration::from_millis(10);
 
-/// What makes a server durable.
+/// The durable part of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateConfig {
     /// A private directory of the server's user, which one server uses at a time; created if it is not there.
@@ -98,7 +98,7 @@ impl fmt::Debug for Closed {
     }
 }
 
-/// What earlier servers left.
+/// The records of earlier servers.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The sessions whose files can be read, each with its starts.
@@ -425,7 +425,7 @@ fn start_keeper(
         }
     }
     let mut child = launch::keeper(state, config).map_err(|what| DurableError::Keeper(path.clone(), what))?;
-    // Somebody has to wait for it, unless the server ends first.
+    // Reaps the child, unless the server ends first.
     let waiting = std::thread::Builder::new().name("remex-keeper".to_owned());
     let _ = waiting.stack_size(64 << 10).spawn(move || child.wait());
     KeeperLink::connect(state, own_tags, quotas, None).map_err(|error| DurableError::Link(path, error))

@@ -44,14 +44,14 @@ const GREETING_PATIENCE: Duration = Duration::from_secs(15);
 /// How long it may take to replace the program of a keeper.
 const REPLACEMENT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a keeper may take to say what it has.
+/// How long a keeper may take to report its status.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Learns what the keeper says about one process.
+/// Receives the messages of the keeper about one process.
 pub(crate) trait LinkListener: Send + Sync {
     fn on_message(self: Arc<Self>, message: FromKeeper);
 
-    /// Called when there is another connection to the same keeper, which has this of the process; `None` if nothing.
+    /// Called after a reconnect to the same keeper, with its report of the process; `None` if it has none.
     fn on_relinked(self: Arc<Self>, epoch: Epoch, reported: Option<ReportedProcess>);
 
     /// Called once if the keeper is gone, and with it the process.
@@ -71,22 +71,22 @@ pub struct KeeperLink {
     connection: Mutex<Connection>,
     /// Wakes the task that sends the rest.
     has_unsent: Notify,
-    /// The connection that all processes know; `None` while there is none.
+    /// The connection with which all processes are synchronized; `None` while there is none.
     linked: watch::Sender<Option<Epoch>>,
     listeners: Mutex<Listeners>,
-    /// What the keeper is to be told again if the connection ends, until it has done it. Held briefly.
+    /// Messages to repeat after a reconnect, until the keeper has carried them out. Held briefly.
     owed: Mutex<HashMap<Key, Owed>>,
     /// How many logs the keeper has deleted.
     deletions: watch::Sender<u64>,
     trials: Trials,
     next_key: AtomicU64,
     next_number: AtomicU64,
-    /// Whether the keeper still has to answer a question about its status.
+    /// Whether a request for the status is unanswered.
     is_asked: AtomicBool,
     status: watch::Sender<Option<KeeperStatus>>,
 }
 
-/// What a process is to be told, whatever happens to connections.
+/// A message for the keeper that must survive reconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owed {
     Abandon,
@@ -99,13 +99,13 @@ enum Owed {
 struct Connection {
     stream: Option<Arc<LinkStream>>,
     epoch: Epoch,
-    /// What could not be sent yet. Bounded by the requests that wait for an answer.
+    /// Unsent bytes. Bounded by the requests that wait for an answer.
     unsent: BytesMut,
-    /// Whether the keeper is gone, so that there will be no other one.
+    /// Whether the keeper is gone, so that it cannot be reconnected.
     is_lost: bool,
 }
 
-/// What became of a message.
+/// The outcome of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// It is on its way.
@@ -213,7 +213,7 @@ impl KeeperLink {
         Ok(linked)
     }
 
-    /// Goes on with another connection, after what each process has to send again.
+    /// Continues over another connection, once each process has repeated its requests.
     pub(crate) fn resume(&self, linked: Linked) {
         let epoch = {
             let mut connection = self.connection();
@@ -314,7 +314,7 @@ impl KeeperLink {
                 return self.trials.answer(*number, failure.clone());
             }
             FromKeeper::Status(status) => {
-                // In this order, so that whoever asks from now on gets an answer of its own.
+                // In this order, so that later callers get an answer of their own.
                 self.is_asked.store(false, Ordering::Relaxed);
                 self.status.send_replace(Some(status.clone()));
                 return;
@@ -340,7 +340,7 @@ impl KeeperLink {
         }
     }
 
-    /// Sends a message over the connection of now.
+    /// Sends a message over the current connection.
     pub(crate) fn send(&self, message: &ToKeeper) -> Sent {
         self.send_where(|_| true, message)
     }
@@ -405,7 +405,7 @@ impl KeeperLink {
         tokio::time::timeout(STATUS_PATIENCE, trial.outcome()).await.unwrap_or(Trial::Unanswered)
     }
 
-    /// Asks the keeper what it has; returns `None` if it does not respond in time.
+    /// Asks the keeper for its status; returns `None` if it does not respond in time.
     pub(crate) async fn status(&self) -> Option<KeeperStatus> {
         let mut answers = self.status.subscribe();
         // One question at a time, so that a keeper that is suspended costs no memory.
@@ -512,7 +512,7 @@ pub(crate) struct Linked {
     reported: Vec<ReportedProcess>,
 }
 
-/// Connects to the keeper, exchanges greetings, and receives what it has.
+/// Connects to the keeper, exchanges greetings, and receives its list of processes.
 fn greet(
     state: &StateDir,
     own_tags: &Tags,

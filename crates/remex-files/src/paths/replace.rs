@@ -44,7 +44,7 @@ pub(crate) struct Replacement {
     predecessor: Option<Predecessor>,
 }
 
-/// What a new file inherits from the old one.
+/// The attributes that a new file inherits from the old one.
 #[derive(Clone, Copy, Debug)]
 struct Predecessor {
     mode: Mode,

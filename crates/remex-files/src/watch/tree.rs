@@ -90,7 +90,7 @@ pub fn scan(watcher: &SharedWatcher, subscription: &Arc<Subscription>, work: Res
 struct Scan<'a> {
     watcher: &'a SharedWatcher,
     subscription: &'a Arc<Subscription>,
-    /// What the client may not read is not watched.
+    /// Paths that the client may not read are not watched.
     guard: &'a PathGuard,
 }
 

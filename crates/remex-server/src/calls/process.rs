@@ -68,7 +68,7 @@ impl Calls {
             return responder.error(&error);
         }
         match self.session(own, request.session_id.as_deref()) {
-            // Whoever has started it has agreed to run it as its own identity, and not with what another may do.
+            // The client that started it agreed to run it with its own permissions, not with those of another identity.
             Ok(session) if session.owner.identity != own.owner.identity => responder.error(&not_yours()),
             Ok(session) => session.restart(request, responder, self.restart_bounds(), self.context.slots()),
             Err(error) => responder.error(&error),

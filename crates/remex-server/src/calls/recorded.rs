@@ -1,4 +1,4 @@
-//! What the audit file says about a call.
+//! The entry of a call in the audit file.
 
 use remex_access::audit::{self, Attached, Audited, Entry, Outcome, Target};
 use remex_proto::{Call, RpcError};
@@ -6,7 +6,7 @@ use remex_proto::{Call, RpcError};
 use super::{Calls, target::ProcessTarget};
 use crate::{outbox::Responder, sessions::session::OpenedSession, shared::host::Host};
 
-/// Whose session a call reaches.
+/// Whose sessions a call affects.
 enum Affected {
     /// One of its own identity, or none.
     Own,

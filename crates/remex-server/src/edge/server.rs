@@ -73,7 +73,7 @@ pub struct Server {
     watchdog: Mutex<Option<Watchdog>>,
     /// Cuts the grace periods of a shutdown short.
     grace_skipped: CancellationToken,
-    /// Another program goes on with the listeners.
+    /// Whether another program takes over the listeners.
     is_replaced: AtomicBool,
     metrics: MetricsAccess,
     /// Limits connections from the moment they are accepted.
@@ -315,8 +315,8 @@ impl Server {
         }
     }
 
-    /// Ends the server so that another program can go on with its listening sockets, which the caller has
-    /// [kept](Listener::keep), and with its durable processes: clients are told to reconnect.
+    /// Ends the server so that another program can take over its listening sockets, which the caller has
+    /// [kept](Listener::keep), and its durable processes: clients are asked to reconnect.
     pub async fn hand_over(&self) {
         self.is_replaced.store(true, Ordering::Relaxed);
         self.shut_down().await;

@@ -36,13 +36,13 @@ pub(crate) struct Responder {
     /// The type of the answer, once the method is known.
     reply: Option<TypeId>,
     observation: Option<Observation>,
-    /// Who in this program waits for the answer, in place of a client.
+    /// Receives the answer within this program, in place of a client.
     internal_caller: Option<oneshot::Sender<InternalAnswer>>,
-    /// Whether this program itself has made the request: it is none of the connection.
+    /// Whether this program itself made the request, so that the connection does not count it.
     is_internal: bool,
 }
 
-/// The answer to a request that this program makes for a client: a start has one with content.
+/// The answer to a request that this program makes for a client; that of a start has content.
 pub(crate) type InternalAnswer = Result<Option<Started>, RpcError>;
 
 /// What is counted and recorded about a request.
@@ -84,7 +84,7 @@ impl Responder {
         }
     }
 
-    /// Returns one for a request that this program makes on behalf of a connection, and its answer.
+    /// Returns a responder for a request that this program makes on behalf of a connection, with its answer.
     pub(crate) fn within(outbox: &Arc<Outbox>) -> (Self, oneshot::Receiver<InternalAnswer>) {
         let (internal_caller, answer) = oneshot::channel();
         let responder = Responder {
@@ -100,7 +100,7 @@ impl Responder {
         (responder, answer)
     }
 
-    /// Returns who in this program waits for the answer, if it is not a client.
+    /// Takes the internal receiver of the answer, if there is one.
     pub(crate) fn take_internal_caller(&mut self) -> Option<oneshot::Sender<InternalAnswer>> {
         self.internal_caller.take()
     }

@@ -1,4 +1,4 @@
-//! Requests that the server has sent on one connection, and that wait for the answer of its client.
+//! Requests from the server to the client of one connection.
 
 use std::{
     collections::BTreeMap,
@@ -63,14 +63,14 @@ impl ServerRequests {
         if !(1..=state.last).contains(&number) {
             return false;
         }
-        // Without anybody who waits, the answer is late or a second one.
+        // Without a waiting caller, the answer is late or a duplicate.
         if let Some(waiting) = state.pending.remove(&number) {
             let _ = waiting.send(decision);
         }
         true
     }
 
-    /// Forgets all requests: nobody will answer them.
+    /// Forgets all requests, because no answer can arrive any more.
     pub(super) fn clear(&self) {
         let pending = std::mem::take(&mut self.state().pending);
         drop(pending);

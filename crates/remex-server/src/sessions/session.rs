@@ -197,7 +197,7 @@ impl Session {
             let message = format!("cannot forget process `{id}`: it is being restarted");
             return Err(RpcError::new(ErrorKind::InvalidParams, message).with_hint("wait until it runs"));
         }
-        // Whoever asks for this wants nothing held for a client that is away.
+        // A caller that forgets a process does not want its output held for a detached client.
         process.release();
         process.forget_if_settled();
         Ok(remex_proto::call::Empty {})

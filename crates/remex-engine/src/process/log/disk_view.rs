@@ -114,13 +114,13 @@ impl DiskLogView {
         StoredLog::new(&self.dir, View { known })
     }
 
-    /// Returns what reads the output after `cursor` from the files; then [`keep`](Self::keep) it.
+    /// Returns a job that reads the output after `cursor` from the files; pass its result to [`keep`](Self::keep).
     pub(crate) fn load(&self, cursor: Cursor) -> Load {
         let bookmark = self.bookmarks.iter().find(|bookmark| bookmark.seq() == cursor.seq).copied();
         Load { log: self.files(), cursor, bookmark }
     }
 
-    /// Remembers where the output ends that was read, and where its reader goes on.
+    /// Remembers where the loaded output ends, and the bookmark from which its reader continues.
     pub(crate) fn learn(&mut self, loaded: &Loaded) {
         self.learn_ends(loaded.block.ends());
         if let Some(bookmark) = loaded.bookmark {
@@ -264,7 +264,7 @@ impl LogState for DiskLogView {
 
 impl LogReader for DiskLogView {
     fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
-        // What was loaded for a reader is not lost to it, even if it was evicted meanwhile.
+        // Output that was loaded for a reader is not lost to it, even if it was evicted meanwhile.
         if let Some((next, end)) = self.loaded.iter().find_map(|block| block.next(cursor)) {
             *cursor = end;
             return Ok(Some(next));
@@ -546,7 +546,7 @@ mod tests {
         fs::remove_file(&segment).unwrap();
         let mut view = DiskLogView::new(dir.path().to_owned(), known.clone());
         assert_eq!(read_all(&mut view), (0, damaged(1, 10_000), ends.clone()));
-        // Nor is there anything to wait for if all of it is gone.
+        // The same holds if all of it is gone.
         fs::remove_dir(dir.path()).unwrap();
         let mut view = DiskLogView::new(dir.path().to_owned(), known.clone());
         assert_eq!(read_all(&mut view), (0, damaged(1, 10_000), ends.clone()));

@@ -27,13 +27,13 @@ const DROPPED_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct DiskLogWriter {
     pub(super) writer: Writer,
-    /// What the server wants to stay readable.
+    /// The events that the server needs to stay readable.
     hold: Hold<Point>,
     /// What happens to output for which there is no room: it is dropped, or the process waits.
     drops: bool,
     /// Why there is no room for what is dropped.
     full: Option<Cause>,
-    /// Whose disk space is used up.
+    /// Which disk quota is exhausted.
     exhausted: Option<ExhaustedQuota>,
     exit: Option<ExitRecord>,
     exited: Option<Seq>,
@@ -45,7 +45,7 @@ pub(crate) struct DiskLogWriter {
     pub(super) syncing: Option<Syncing>,
 }
 
-/// What a log in the keeper knows beyond its file.
+/// The state of a log in the keeper that is not in its files.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct LogRecord {
     hold: Hold<Point>,
@@ -55,7 +55,7 @@ pub(crate) struct LogRecord {
     sync_failure: Option<String>,
 }
 
-/// Events that were not announced yet.
+/// Output that is not announced yet, to be sent inline with the announcement.
 #[derive(Debug, Default)]
 struct InlineOutput {
     chunks: Vec<InlineChunk>,
@@ -147,7 +147,7 @@ impl DiskLogWriter {
 
     /// Returns what the server has to learn: where the log stands, and new output if that is little.
     ///
-    /// What is not in the file yet cannot be read, so it is announced later.
+    /// Output that is not in the file yet cannot be read, so it is announced later.
     pub(crate) fn take_progress(&mut self, is_full: bool) -> Progress {
         let is_written = self.writer.flush().is_ok();
         match &mut self.syncing {

@@ -27,7 +27,7 @@ impl Ends {
         }
         self.known.insert(index, (seq, end));
         if self.known.len() > MAX_ENDS {
-            // The last of the evicted events tells how much is missing before the first one that is not.
+            // The end of the last evicted event is the number of bytes missing before the first retained one.
             let evicted = self.known.partition_point(|(known, _)| *known < self.first);
             self.known.drain(..evicted.saturating_sub(1));
         }

@@ -11,10 +11,10 @@ use crate::state::{
     state_dir::sync,
 };
 
-/// What is on the disk, and what is on its way there.
+/// The state on the disk, and the changes in progress.
 #[derive(Debug)]
 pub(super) struct Syncing {
-    /// What may be announced.
+    /// The progress that may be announced.
     ready: Progress,
     /// The first event that no sync has covered.
     next_seq: Seq,
@@ -30,12 +30,12 @@ pub(crate) struct SyncJob {
     progress: Progress,
 }
 
-/// What has to happen before new events are announced.
+/// The step required before new events are announced.
 #[derive(Debug)]
 pub(crate) enum SyncStep {
     /// This work, on a thread that may wait for the disk; then [`DiskLogWriter::end_sync`].
     Run(Box<SyncJob>),
-    /// An earlier sync has to end, which goes on with these.
+    /// An earlier sync is in progress; when it ends, it continues with these events.
     Wait,
     /// Nothing.
     Done,
@@ -104,7 +104,7 @@ impl DiskLogWriter {
             return SyncStep::Done;
         }
         if self.writer.flush().is_err() {
-            // What is not in the file yet is announced later.
+            // Output that is not in the file yet is announced later.
             return SyncStep::Done;
         }
         let files = self.writer.unsynced();

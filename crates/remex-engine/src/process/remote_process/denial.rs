@@ -1,4 +1,4 @@
-//! The exit of a confined process in the keeper, which is announced once its output was searched for a denial.
+//! Searches the output of a failed confined process for a denial, before its exit is announced.
 
 use std::sync::Arc;
 

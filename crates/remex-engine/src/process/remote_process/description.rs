@@ -15,7 +15,7 @@ use crate::{
     state::durable::{SavedOutcome, SavedStart},
 };
 
-/// What a server stores about a process to find it again.
+/// The record by which a server finds a process again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Description {

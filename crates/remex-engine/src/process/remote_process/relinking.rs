@@ -1,6 +1,6 @@
-//! Another connection to the same keeper: what a process learns from it, and sends again.
+//! Reconnecting to the same keeper: how a process catches up, and which requests it repeats.
 //!
-//! When a connection ends, the keeper drops the input that it has not accepted and goes on with everything else.
+//! When a connection ends, the keeper drops input that it has not accepted, and carries out all other requests.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::{
 };
 
 impl<A: ServerAudience> RemoteProcess<A> {
-    /// Goes on over the connection `epoch`, whose keeper has this of the process; `None` if it does not know it.
+    /// Continues over the connection `epoch`, on which the keeper has reported this; `None` if it does not know the process.
     pub(super) fn synchronize(self: Arc<Self>, epoch: Epoch, report: Option<ReportedProcess>) {
         let mut state = self.state();
         if state.kind.pending.epoch >= epoch {
-            // It was started over this connection.
+            // The process was started over this connection.
             return;
         }
         state.kind.pending.epoch = epoch;
@@ -46,7 +46,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
     /// The keeper has nothing of the process: its start has not arrived, or it has closed and is forgotten.
     fn on_unknown(self: &Arc<Self>, mut state: crate::process::StateGuard<'_, A, Remote>) {
         if matches!(state.lifecycle, Lifecycle::Starting(_)) {
-            // Whoever waits for the start sends it again.
+            // The task that waits for the start sends it again.
             let start = state.kind.pending.start.take();
             drop(state);
             return drop(start);
@@ -88,9 +88,9 @@ impl<A: ServerAudience> RemoteProcess<A> {
 
 /// A request that is not sent again.
 enum Unrepeated<C> {
-    /// Nobody waits for it.
+    /// Its client has disconnected, and sends it again.
     Cancelled(Request<C>),
-    /// It may have been done.
+    /// It may have been carried out.
     Unknown(Request<C>),
 }
 

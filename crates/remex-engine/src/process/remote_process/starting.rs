@@ -27,7 +27,7 @@ const START_PATIENCE: Duration = Duration::from_secs(6);
 /// How often a start is sent that may not have arrived.
 const MAX_ATTEMPTS: usize = 3;
 
-/// What became of one attempt to start a process.
+/// The outcome of one attempt to start a process.
 enum Attempted {
     Answered(StartAnswer),
     /// The connection ended before the keeper had the start.
@@ -150,7 +150,7 @@ fn unreachable_keeper() -> StartFailure {
     StartFailure::Other((&error).into())
 }
 
-/// Gives up a start in the keeper when dropped before the answer.
+/// Abandons a start in the keeper when dropped before the answer.
 struct AbandonOnDrop<'a, A: ServerAudience> {
     process: &'a RemoteProcess<A>,
     is_answered: bool,

@@ -1,4 +1,4 @@
-//! What a jail was refused, for its client and for the log.
+//! Denied hosts of a jail, for its client and for the log.
 
 use std::{
     collections::BTreeMap,

@@ -131,7 +131,7 @@ pub(super) enum Written {
 
 /// Writes bytes that came from a peer. Fails if the reader takes nothing for so long and that peer has left.
 ///
-/// Nobody reads from the peer meanwhile, so only this notices its end.
+/// Nothing reads from the peer meanwhile, so only this notices a disconnect.
 pub(super) async fn write(
     from: &ReadHalf<'_>,
     to: &mut WriteHalf<'_>,

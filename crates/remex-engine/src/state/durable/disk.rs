@@ -1,4 +1,4 @@
-//! What a state directory says about processes that no keeper runs.
+//! Records in the state directory of processes that no keeper runs.
 
 use std::{fs, io, path::Path, sync::Arc};
 
@@ -27,7 +27,7 @@ pub struct StartNote {
     pub at_ms: u64,
 }
 
-/// Retention matters only to a writer that goes on.
+/// Retention matters only to a writer that continues.
 const ANY_RETENTION: Options = Options { retain_bytes: u64::MAX >> 1, segment_bytes: None };
 
 /// Returns all processes on disk except those that `is_kept` knows; what was lost with its keeper is closed.

@@ -21,7 +21,7 @@ const FORGOTTEN: &str = "forgotten";
 pub struct Forgotten {
     /// The description of the process.
     pub description: Vec<u8>,
-    /// What is known of its start.
+    /// The start, as far as it is known.
     pub start: StartNote,
     /// Where it is.
     pub dir: PathBuf,

@@ -26,7 +26,7 @@ const MAX_PATTERN: usize = 16 << 10;
 const MAX_NESTING: u32 = 100;
 const MAX_AUTOMATON: usize = 10 << 20;
 
-/// What is searched for, in one file after the other.
+/// A search for content, in one file after the other.
 pub(super) struct Content {
     /// None finds every file.
     matcher: Option<RegexMatcher>,

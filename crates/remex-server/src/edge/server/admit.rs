@@ -375,7 +375,7 @@ pub(super) struct TcpEnds {
     pub(super) local: SocketAddr,
 }
 
-/// Tells a peer that speaks lines why it is refused.
+/// Sends the reason for a refusal to a peer that uses the line framing.
 async fn refuse_line(mut stream: UnixStream, error: &RpcError) {
     let mut line = Vec::new();
     remex_proto::message::write_error(&mut line, &RequestId::MALFORMED, error);
@@ -391,7 +391,7 @@ async fn refuse_line(mut stream: UnixStream, error: &RpcError) {
     let _ = tokio::time::timeout(CLOSE_GRACE, said).await;
 }
 
-/// A permit whose end counts as activity.
+/// A permit that notifies the host of activity when it is dropped.
 pub(super) struct NotifyOnDrop<T> {
     /// Taken when dropped.
     permit: Option<T>,
@@ -425,7 +425,7 @@ fn refusal(denied: &Denied) -> Refusal {
         Denied::NoCredential
         | Denied::UnknownToken
         | Denied::Expired
-        // Nobody learns which tokens exist or once existed.
+        // The answer does not reveal which tokens exist or once existed.
         | Denied::InvalidToken(_) => Refusal::Unauthenticated,
         Denied::UnknownOwner => Refusal::UnknownUser,
         Denied::UnknownProcess => Refusal::UnknownProcess,

@@ -70,7 +70,7 @@ fn holder_of(socket: OwnedSocket, jailed: &[u32]) -> SocketHolder {
     if jailed.values().any(|open| matches!(open, Ok(true))) {
         return SocketHolder::Jailed;
     }
-    // A confined program can forbid that anybody looks into it.
+    // A confined program can forbid inspection by other processes.
     let may_be_jailed = jailed.values().any(|open| is_denied(open) && socket.uid == own_uid());
     let mut may_be_hidden = false;
     for pid in processes().unwrap_or_default().into_iter().filter(|pid| !jailed.contains_key(pid)) {

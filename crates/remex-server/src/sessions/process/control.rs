@@ -241,7 +241,7 @@ impl Control {
     pub(super) fn acknowledged_by_read(&self, seq: Seq) -> Seq {
         match self.backlog() {
             Some(backlog) => seq.min(backlog.until),
-            // Its consumers still expect on the stream what somebody else has read.
+            // Its consumers still expect on the stream what another caller has read.
             None if self.receipt == Receipt::Consumed => self.received,
             None => seq,
         }
@@ -353,7 +353,7 @@ impl Followers {
                 self.control.is_owed(log, rules) || self.follows.iter().any(|follow| follow.is_waiting(log))
             }
             Standing::Restarting => true,
-            // Nobody can read it any more, or acknowledge what it reads.
+            // No client can read it any more, or acknowledge what it reads.
             Standing::Replaced => self.follows.iter().any(|follow| log.has_next(&follow.cursor)),
         }
     }

@@ -1,6 +1,6 @@
-//! One process after another under the same id: what a restart makes of the one before, and of who follows it.
+//! Successive processes under one id: what a restart means for the previous one and for its followers.
 //!
-//! A connection is sent everything of the one before, up to its close, before it is sent anything of the next. Start at
+//! A connection is sent all events of the previous process, up to its close, before any event of the next one. Start at
 //! [`Succession`].
 
 use std::time::{Duration, Instant};
@@ -19,17 +19,18 @@ use crate::{outbox::ConnectionId, sessions::process::Followers};
 pub(crate) enum Standing {
     #[default]
     Current,
-    /// A restart ends it, and may still fail: nothing forgets it until then, and the next one has its place and its memory.
+    /// A restart is ending it, and may still fail: it is not forgotten until then, and the next one gets its slot and
+    /// memory.
     Restarting,
-    /// The next one runs: this one is there only for connections that have not been sent all of it.
+    /// The next one runs: this one remains only for connections that have not been sent all of it.
     Replaced,
 }
 
-/// The processes before and after one under the same id; the session keeps them.
+/// The previous and the next process under the same id; the session keeps them alive.
 #[derive(Debug, Default)]
 pub(super) struct Succession {
     pub(super) standing: Standing,
-    /// Until then, nothing but its client forgets it: a restart of it has failed, and may be tried again.
+    /// Until then, only its client can forget it: a restart of it has failed, and may be tried again.
     spared_until: Option<Instant>,
     before: Option<WeakProcess>,
     next: Option<WeakProcess>,
@@ -111,7 +112,7 @@ impl Process {
 
     /// Removes the forgotten process from the lists of all connections.
     ///
-    /// Those that follow it although there is another one in its place are told what they miss, and its end.
+    /// Reports to followers of a replaced process what they miss, and its end.
     pub(crate) fn withdraw(&self) {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -156,7 +157,7 @@ impl Process {
         let mut seen = follow.cursor.seq;
         for end in log.exited().into_iter().chain([closed]).filter(|end| *end > follow.cursor.seq) {
             if seen + 1 < end {
-                // Output after the exit is rare: all bytes are told with the first gap.
+                // Output after the exit is rare: the first gap reports all bytes.
                 let bytes = missing.replace(0);
                 self.host().metrics().gaps.add(1);
                 if follow.wants_gaps {

@@ -1,6 +1,6 @@
-//! Whose turn it is to restart a process, and what has to wait for that.
+//! Restarts in progress, at most one per process, and the requests that wait for them.
 //!
-//! Requests for a process that is being restarted are for the new one, but those that end a process call the restart off.
+//! Requests for a process that is being restarted are meant for the new one, but a termination cancels the restart.
 //! Start at [`ActiveRestart`].
 
 use std::{
@@ -21,10 +21,10 @@ use crate::{
     sessions::process::{Process, ProcessOwner as _},
 };
 
-/// Longer than anybody waits, yet short enough to add to a clock.
+/// Practically forever, yet short enough to add to a clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The restarts of a session that are under way, by process.
+/// The restarts of a session that are in progress, by process.
 #[derive(Debug, Default)]
 pub(super) struct ActiveRestarts(HashMap<String, Pending>);
 
@@ -33,7 +33,7 @@ struct Pending {
     stage: Stage,
     /// Whether the client of the session has asked for it.
     is_own: bool,
-    /// When the process is killed if it has not ended by then; `None` once the restart is called off.
+    /// When the process is killed if it has not ended by then; `None` once the restart is cancelled.
     kill_at: watch::Sender<Option<Instant>>,
     /// In the order of arrival; bounded by the open requests of connections.
     requests: Vec<AddressedRequest>,
@@ -49,13 +49,13 @@ enum Stage {
     /// The process may still end by itself.
     Grace,
     Killing,
-    /// It has ended, and nothing calls the restart off any more.
+    /// It has ended, and the restart can no longer be cancelled.
     Ended,
     /// The new process takes requests.
     Starting,
 }
 
-/// A restart that gets the outcome of one that was under way already.
+/// A restart that gets the outcome of one that was in progress already.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) restart_id: Option<String>,
@@ -89,7 +89,7 @@ impl ActiveRestarts {
         Ok(Some((receiver, responder)))
     }
 
-    /// Keeps a request that is for the process after the restart; returns any other.
+    /// Queues a request that is meant for the process after the restart; returns any other.
     fn keep(&mut self, process: &str, request: AddressedRequest) -> Option<AddressedRequest> {
         let Some(pending) = self.0.get_mut(process) else { return Some(request) };
         match (pending.stage, &request.0) {
@@ -106,10 +106,10 @@ impl ActiveRestarts {
     }
 }
 
-/// When the process is killed, and who is to be answered.
+/// When the process is killed, and the responder of the restart.
 type Begun = (watch::Receiver<Option<Instant>>, Responder);
 
-/// The turn of one restart of a process; others have to wait for it.
+/// One restart in progress; dropped, it ends, and its queued requests are passed on.
 #[derive(Debug)]
 pub(super) struct ActiveRestart {
     session: Arc<Session>,
@@ -128,12 +128,12 @@ impl ActiveRestart {
         }
     }
 
-    /// Begins to kill the process, unless the restart was called off.
+    /// Begins to kill the process, unless the restart was cancelled.
     pub(super) fn begin_kill(&self) -> Result<(), RpcError> {
         self.advance(Stage::Killing)
     }
 
-    /// Ends the time in which the restart can be called off.
+    /// Ends the time in which the restart can be cancelled.
     pub(super) fn commit(&self) -> Result<(), RpcError> {
         self.advance(Stage::Ended)
     }
@@ -152,7 +152,7 @@ impl ActiveRestart {
         Ok(())
     }
 
-    /// Passes on to the new process what has waited for it.
+    /// Passes the queued requests on to the new process.
     pub(super) fn hand_to(&self, process: &Process) {
         let mut active = self.session.active_restarts();
         let Some(pending) = active.0.get_mut(&self.process) else { return };
@@ -163,7 +163,7 @@ impl ActiveRestart {
         }
     }
 
-    /// Ends the turn; returns the restarts that have joined it.
+    /// Ends the restart; returns those that have joined it.
     pub(super) fn end(self) -> Vec<Joined> {
         let (requests, joined) = self.remove();
         for request in requests {
@@ -172,7 +172,7 @@ impl ActiveRestart {
         joined
     }
 
-    /// Ends the turn of a restart that the next server carries out, and leaves to that what is for the new process.
+    /// Leaves the restart and its queued requests to the next server; returns the restarts that have joined it.
     pub(super) fn leave_to_next_server(self) -> Vec<Joined> {
         let (requests, joined) = self.remove();
         for (request, _) in requests {
@@ -201,7 +201,7 @@ impl Drop for ActiveRestart {
 }
 
 impl Session {
-    /// Takes the turn of a restart; answers it otherwise, or when another one has ended that it has joined.
+    /// Begins a restart, unless one is in progress: then joins that, or answers with an error.
     pub(super) fn begin_restart(
         self: &Arc<Self>,
         request: &wire::StartAgain,
@@ -228,14 +228,14 @@ impl Session {
         }
     }
 
-    /// Returns whether somebody else than its client has asked for a restart that is under way.
+    /// Returns whether a restart is in progress that another client than that of the session requested.
     pub(super) fn is_restarted_by_others(&self) -> bool {
         self.active_restarts().0.values().any(|pending| !pending.is_own)
     }
 
     /// Passes a request on to a process; while it is restarted, it may have to wait for the new one.
     pub(crate) fn request(&self, process: &str, incarnation: Option<u64>, request: Request<Responder>) {
-        // One for an earlier process neither waits for the next nor calls its start off.
+        // A request for an earlier incarnation neither waits for the next one nor cancels its start.
         if let Some(Err(error)) = self.process(process).map(|known| known.check_incarnation(incarnation)) {
             return request.into_caller().error(&error);
         }
@@ -253,7 +253,7 @@ impl Session {
     }
 
     fn pass_to(&self, process: &Process, (request, incarnation): AddressedRequest) {
-        // Whoever means another process learns of that, whatever it is that is asked of it.
+        // A request that names another incarnation fails, whatever it asks for.
         if let Err(error) = process.check_incarnation(incarnation) {
             return request.into_caller().error(&error);
         }

@@ -1,7 +1,7 @@
-//! `process/restart`: a process is ended, and the same is started again under its id.
+//! `process/restart`: ends a process, and starts the same command again under its id.
 //!
-//! The one before is forgotten only when the new one runs, so that neither a failed start nor the end of the server loses
-//! both: until then, it can be restarted once more. Start at [`Session::restart`].
+//! The old process is forgotten only when the new one runs, so that neither a failed start nor the end of the server
+//! loses both: until then, it can be restarted again. Start at [`Session::restart`].
 
 use std::{
     sync::Arc,
@@ -34,7 +34,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client that has resumed may take to read what it missed.
 const READ_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a process that was not started again stays there at least, whatever its place or its memory is needed for.
+/// How long a process whose restart failed is retained at least, even if its slot or memory is needed.
 const LEFT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a new process comes into its session.
@@ -62,7 +62,7 @@ impl Entry<'_> {
     }
 }
 
-/// The place of a process that a restart ends, among those that count: it stays taken until the new one has it.
+/// The slot of a restarted process within the limit of its session, reserved until the new process takes it over.
 pub(super) struct RestartSlot {
     session: Arc<Session>,
     old: Process,
@@ -75,7 +75,7 @@ impl RestartSlot {
         &self.old
     }
 
-    /// Leaves it to the new process.
+    /// Hands the slot over to the new process.
     pub(super) fn hand_over(&mut self) {
         self.is_taken = false;
     }

@@ -183,7 +183,7 @@ impl Session {
         }
     }
 
-    /// Adds a process that an earlier server started, unless the session has expired meanwhile: then nobody would end it.
+    /// Adds a process that an earlier server started, unless the session has expired, so that nothing would end it.
     fn adopt(self: &Arc<Self>, description: &Description, kept: ReportedProcess) -> Option<()> {
         let link = self.host.durable()?.link()?;
         let tag = link.tag(self.number, description.number);
