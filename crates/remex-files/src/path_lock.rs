@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_of_one_path_come_in_order() {
+    fn writers_of_one_path_are_served_in_order() {
         let locks = locks();
         let first = lock(&locks, Access::Write, &["/a"]);
         let second = lock(&locks, Access::Write, &["/a"]);

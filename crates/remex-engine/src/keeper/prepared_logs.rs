@@ -146,7 +146,7 @@ mod tests {
     const OPTIONS: Options = Options { retain_bytes: 1 << 20, segment_bytes: None };
 
     #[test]
-    fn the_directory_of_another_process_is_left_alone() {
+    fn the_directory_of_another_process_is_not_touched() {
         let state = tempfile::tempdir().unwrap();
         let prepared = PreparedLogs::new(state.path().join("spares")).unwrap();
         let dir = state.path().join("process");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_without_space_leaves_nothing_behind() {
+    fn a_log_that_fails_for_lack_of_space_leaves_no_files() {
         let state = tempfile::tempdir().unwrap();
         let prepared = PreparedLogs::new(state.path().join("spares")).unwrap();
         let dir = state.path().join("process");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_are_created_also_after_the_spares_were_deleted() {
+    fn logs_are_created_even_after_the_prepared_ones_were_deleted() {
         let state = tempfile::tempdir().unwrap();
         let prepared = PreparedLogs::new(state.path().join("spares")).unwrap();
         prepared.refill();

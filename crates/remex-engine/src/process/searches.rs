@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_at_one_place_share_a_copy_and_those_at_others_take_turns() {
+    fn searches_at_one_position_share_a_copy_and_others_take_turns() {
         let mut log = log(&["a", "b", "c", "d", "e", "f", "g", "h"]);
         let (wanted, answers): (Vec<_>, Vec<_>) = [(1, 0), (2, 0), (3, 4), (4, 5)]
             .map(|(number, after)| search(&mut log, number, "h", after))
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_times_out_after_it_has_seen_what_was_there() {
+    fn a_search_times_out_only_after_it_has_seen_existing_output() {
         let mut log = log(&["a", "b", "c"]);
         let (mut search, mut answer) = search(&mut log, 1, "nowhere", 0);
         search.deadline = Some(Instant::now());
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_cannot_read_on_waits_and_holds_up_no_other() {
+    fn a_search_that_cannot_read_waits_without_blocking_others() {
         let mut log = log(&["a", "b"]);
         let ((first, _first), (second, _second)) = (search(&mut log, 1, "x", 0), search(&mut log, 2, "x", 1));
         let now = Instant::now();

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_the_whole_request_with_its_floor_and_never_printed() {
+    fn the_whole_request_is_saved_with_its_floor_and_never_printed() {
         let asked = start("s3cret", true);
         let kept = StartRequest::of(&asked, Floor::ReadOnly).unwrap();
         let again = StartRequest::from_keeper(kept.bytes().to_vec()).unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_does_not_ask_or_is_too_long_is_not_kept() {
+    fn a_start_that_is_too_long_or_not_restartable_is_not_saved() {
         assert!(StartRequest::of(&start("x", false), Floor::Unconfined).is_none());
         for len in [MOST_BYTES - 10, 2 * MOST_BYTES] {
             assert!(StartRequest::of(&start(&"x".repeat(len), true), Floor::Unconfined).is_none(), "{len}");

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_reaches_only_the_one_who_asked_and_only_once() {
+    fn an_answer_reaches_only_its_caller_and_only_once() {
         let asked = ServerRequests::default();
         let (first, mut answer) = asked.next().unwrap();
         let (second, other) = asked.next().unwrap();

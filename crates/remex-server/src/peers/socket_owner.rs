@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_knows_no_tcp_socket_is_not_believed() {
+    fn a_kernel_that_reports_no_tcp_sockets_is_not_trusted() {
         let (client, server) = connected("127.0.0.1:0");
         let (local, peer) = (server.local_addr().unwrap(), server.peer_addr().unwrap());
         let fresh = || Diagnosis { is_complete: AtomicBool::new(false) };
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_has_closed_its_end_is_not_taken_for_root() {
+    fn a_peer_that_has_closed_its_socket_is_not_mistaken_for_root() {
         let (client, server) = connected("127.0.0.1:0");
         let (local, peer) = (server.local_addr().unwrap(), server.peer_addr().unwrap());
         drop(client);

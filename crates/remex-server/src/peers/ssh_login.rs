@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inherited_is_that_of_the_login_and_nothing_else_changes() {
+    fn the_login_variables_replace_inherited_ones_and_nothing_else_changes() {
         let login = SshLogin::parse(b"SSH_CONNECTION=a 1 b 2\0SSH_CLIENT=a 1 2\0").unwrap();
         let mut request = start(&policy("all", &["SSH_CLIENT"]), &json!({"SSH_TTY": "/dev/mine"}));
         login.apply(&mut request);

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_explained() {
+    fn missing_confinement_is_explained() {
         let works =
             JailSupport { mechanism: Some(JailMechanism::Namespaces), landlock: Some(7), obstacle: None };
         let mut nothing_missing = Confinement::new(ProcessConfinement::Namespaces);

@@ -92,7 +92,7 @@ fn output(read: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_client_has_seen_of_a_synced_process_survives_a_power_failure() {
+async fn everything_a_client_has_seen_of_a_synced_process_survives_a_power_failure() {
     let medium = Medium::new();
     let host = DurableServer::start(&medium).await;
     let (mut client, session) = host.connect(None).await;

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_where_the_last_output_ends_although_nothing_was_read() {
+    fn the_end_of_the_last_output_is_known_without_reading() {
         let dir = tempfile::tempdir().unwrap();
         let mut view = DiskLogView::new(dir.path().to_owned(), closed_log(dir.path()));
         assert_eq!([10, 11, 12].map(|seq| view.cursor_after(seq).offset), [Some(10_000); 3]);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_evicted_while_it_is_read_is_counted() {
+    fn output_evicted_while_it_is_read_is_counted() {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { retain_bytes: 20_000, segment_bytes: Some(4096) };
         let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_loaded_for_a_reader_is_not_lost_to_it_and_is_freed_once_it_is_taken() {
+    fn output_loaded_for_a_reader_is_retained_until_it_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { retain_bytes: 20_000, segment_bytes: Some(4096) };
         let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_at_the_end_of_a_log_is_counted_and_the_end_is_told() {
+    fn output_missing_at_the_end_of_a_log_is_counted_and_the_end_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let known = closed_log(dir.path());
         let ends = vec!["exited", "closed"];

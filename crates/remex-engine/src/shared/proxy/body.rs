@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
+    fn ambiguous_chunk_headers_are_refused() {
         for bytes in [
             "\r\n",
             "x\r\n",
@@ -259,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic_and_no_cut_changes_the_result(bytes in prop::collection::vec(prop::sample::select(b"01aF;\r\n x".to_vec()), 0..60), cut in 0..60_usize) {
+        fn no_input_panics_and_no_truncation_changes_the_result(bytes in prop::collection::vec(prop::sample::select(b"01aF;\r\n x".to_vec()), 0..60), cut in 0..60_usize) {
             let mut whole = Framing::Chunked.body();
             let expected = whole.pass(&bytes);
             let cut = cut.min(bytes.len());

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_this_host_are_of_this_host() {
+    fn only_addresses_of_this_host_are_local() {
         for (address, is_here) in
             [("127.0.0.1", true), ("0.0.0.0", true), ("198.51.100.7", false), ("2001:db8::7", false)]
         {

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_has_left_does_not_wait_for_a_host_that_does_not_read() {
+    async fn a_disconnected_client_does_not_wait_for_a_host_that_does_not_read() {
         let (client, mut incoming) = pair().await;
         let (_host, mut outgoing) = pair().await;
         let (from, _) = incoming.split();

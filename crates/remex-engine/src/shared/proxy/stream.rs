@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_quiet_client_is_asked_whether_it_still_has_the_connection() {
+    async fn a_quiet_client_is_probed() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let incoming = Incoming::new(stream);

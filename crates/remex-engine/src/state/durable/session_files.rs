@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_come_and_go_while_the_disk_stalls_leave_nothing() {
+    fn sessions_opened_and_ended_while_the_disk_stalls_leave_no_state() {
         let dir = tempfile::tempdir().unwrap();
         let (sessions, files) = stalled(dir.path());
         for number in 0..1000 {
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_synced_session_stays_on_the_disk_whoever_changes_it() {
+    fn a_synced_session_stays_on_the_disk_after_any_change() {
         let medium = Medium::new();
         let dir = medium.new_dir().join("sessions");
         fs::create_dir_all(&dir).unwrap();

@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_cannot_be_read_says_whom_to_answer() {
+    fn an_unreadable_message_names_its_subject() {
         let key = Key(u64::MAX);
         let mut bytes = encode(&request(key, u64::MAX)).unwrap();
         let whole = bytes.len();
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_too_long_says_whom_to_answer_and_is_not_waited_for() {
+    fn a_message_that_is_too_long_names_its_subject_and_is_not_awaited() {
         let mut bytes = encode(&request(Key(7), 9)).unwrap();
         bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(decode::<ToKeeper>(&bytes).is_none(), "its subject may not be complete");

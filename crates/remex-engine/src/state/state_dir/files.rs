@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_regular_file_is_refused_at_once() {
+    fn only_regular_files_are_opened_and_others_are_refused_at_once() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path();
         fs::write(place.join("file"), "content").unwrap();

@@ -91,7 +91,7 @@ fn without_path_limits_the_path_itself_is_used() {
 }
 
 #[test]
-fn what_is_inside_is_found_whether_it_exists_or_not() {
+fn paths_inside_resolve_whether_they_exist_or_not() {
     let tree = TestTree::new();
     for (path, real) in [
         ("in", "in"),
@@ -114,7 +114,7 @@ fn what_is_inside_is_found_whether_it_exists_or_not() {
 }
 
 #[test]
-fn what_is_outside_is_refused_with_the_same_error_whether_it_exists_or_not() {
+fn paths_outside_are_refused_with_the_same_error_whether_they_exist_or_not() {
     let tree = TestTree::new();
     for path in [
         "",
@@ -212,7 +212,7 @@ fn the_links_of_the_kernel_are_text() {
 }
 
 #[test]
-fn deep_paths_go_up_beyond_the_directories_that_are_held() {
+fn a_deep_descent_goes_up_beyond_the_open_directories() {
     let tree = TestTree::new();
     let deep: PathBuf = std::iter::repeat_n("x", 100).collect();
     fs::create_dir_all(tree.path("in").join(&deep)).unwrap();
@@ -283,7 +283,7 @@ fn a_scope_for_one_access_says_nothing_about_the_other() {
 }
 
 #[test]
-fn what_may_not_be_read_is_not_moved_to_where_it_could_be() {
+fn an_unreadable_entry_is_not_moved_to_a_readable_place() {
     let tree = TestTree::new();
     let guard = tree.guard_for(&["files:read=in", "files:write=in", "files:write=out"]);
     let (secret, readable) = (tree.path("out/f"), tree.path("in/f"));

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_that_is_in_a_message_or_closed_has_nobody() {
+    fn a_socket_in_transit_or_closed_has_no_holder() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (local, peer) = (listener.local_addr().unwrap(), client.local_addr().unwrap());

@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_kept_as_long_as_there_is_room_for_it_and_never_blocks_a_client_that_keeps_up() {
+    fn output_is_retained_while_there_is_room_and_never_blocks_a_client_that_keeps_up() {
         let mut fixture = Fixture::new(Overflow::Pause, Receipt::Written);
         fixture.print(20);
         fixture.send(1..=20);
