@@ -1,4 +1,4 @@
-//! What waits to be sent on one connection, and what was sent but not acknowledged.
+//! The messages to be sent on one connection, and those sent but not acknowledged.
 //!
 //! Handlers and processes add messages and wake the connection's writer. The writer sends answers first, then
 //! sources with fresh output, then bulk output in turn, within the window of unacknowledged output. Start at
@@ -68,7 +68,7 @@ pub(crate) type ConnectionId = u64;
 /// The send buffer is filled up to this size before it is written.
 const SEND_BYTES: usize = 64 << 10;
 
-/// About what an idle connection needs.
+/// The approximate memory of an idle connection.
 const CONNECTION_BYTES: usize = 16 << 10;
 
 /// Pending bytes up to which a client is sent more than it has asked for.
@@ -167,7 +167,7 @@ struct Answer {
     charge: Option<Charge>,
 }
 
-/// What happens once an answer is in the send buffer.
+/// The action once an answer is in the send buffer.
 #[derive(Debug)]
 pub(crate) enum AfterSend {
     Nothing,

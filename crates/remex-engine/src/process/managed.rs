@@ -30,7 +30,7 @@ const DIRECT_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// Hosts to reach without the proxy: those in the jail.
 const DIRECT: &str = "localhost,127.0.0.1,::1";
 
-/// How long a question and its answer may be under way, besides the time that the client has to decide.
+/// How long a question and its answer may be in transit, besides the time that the client has to decide.
 const TRAVEL_TIME: Duration = Duration::from_secs(5);
 
 /// The rules of the proxy of a process.

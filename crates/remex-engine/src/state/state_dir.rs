@@ -100,8 +100,8 @@ impl Lock {
         (&self.file).write_all(text.as_bytes())
     }
 
-    /// Says in the lock file which program the server is, how it is, when that was, and on which unix sockets it listens;
-    /// nobody depends on it but commands of remex on this host.
+    /// Records the program of the server, its status with the time, and its unix sockets in the lock file, which only
+    /// commands of remex on this host read.
     pub fn say_status(&self, program: &Path, status: &str, sockets: &[PathBuf]) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let when = format!("{}.{:09}", now.tv_sec, now.tv_nsec);

@@ -24,7 +24,7 @@ pub(crate) const LIST_LESS: &str = "list one session at a time with `sessionId`,
 /// Hint for a list of processes of one session that does not fit.
 pub(crate) const FORGET_SOME: &str = "forget what has ended with `process/forget`, or try again later";
 
-/// Returns the error of a request about a process; if that was forgotten meanwhile, its log is gone, and that is why.
+/// Returns the error of a request about a process; if the process was forgotten meanwhile, its log is gone.
 pub(crate) fn unless_forgotten(process: &Process, error: RpcError) -> RpcError {
     if process.is_forgotten() { unknown_process(&process.id) } else { error }
 }

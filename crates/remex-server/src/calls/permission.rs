@@ -1,4 +1,4 @@
-//! Which permission each call needs.
+//! The permission that each call needs.
 
 use remex_access::scope::{Permission, Scopes};
 use remex_proto::{

@@ -1,6 +1,6 @@
 //! The server: listeners and graceful shutdown.
 //!
-//! [`welcome`] admits connections, [`credentials`] follows changed credential files, [`pages`] serves metrics, and
+//! [`admit`] authenticates connections, [`credentials`] follows changed credential files, [`pages`] serves metrics, and
 //! [`idle`] handles the idle shutdown.
 
 mod admit;

@@ -1,4 +1,4 @@
-//! What this host can enforce for processes, found out when a client first asks.
+//! The confinement that this host can enforce for processes, probed when a client first asks.
 //!
 //! Building a jail to try takes a few milliseconds, so the handshake never waits for it. Start at [`SupportProbe`].
 

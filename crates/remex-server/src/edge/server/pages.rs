@@ -1,4 +1,4 @@
-//! `/metrics`: what the server counts, and what its state is now.
+//! `/metrics`: the counters and the current state of the server.
 
 use std::sync::Arc;
 

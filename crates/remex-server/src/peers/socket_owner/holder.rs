@@ -1,4 +1,4 @@
-//! Which process is at the other end of a TCP connection within this host, as far as jails are concerned.
+//! Finds the process at the other end of a TCP connection within this host, to tell whether a jail confines it.
 //!
 //! A confined process with the network of the host can connect to every port of it. The kernel knows the user and the
 //! inode of its socket, but only the descriptors in `/proc` tell which process has it.
@@ -22,7 +22,7 @@ const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// owner. May take a while on a host with many processes.
 ///
 /// While no jail uses this network, there is nothing to look for. Otherwise the process must be found: a confined one could
-/// keep its socket out of every list of descriptors, in a message that nobody has received yet, or close it at once.
+/// keep its socket out of every list of descriptors, in a message that was not received yet, or close it at once.
 pub(crate) fn find_holder(local: SocketAddr, peer: SocketAddr, owner: SocketOwner) -> SocketHolder {
     let (local, peer) = (canonical(local), canonical(peer));
     // A process of this host may use any of its addresses.

@@ -37,7 +37,7 @@ pub(super) struct Succession {
 }
 
 impl Succession {
-    /// Returns the one before, if it has not been sent completely to a connection that follows it.
+    /// Returns the previous process, if a connection that follows it has not been sent all of it.
     pub(super) fn sent_before(&self, connection: ConnectionId) -> Option<Process> {
         self.before.as_ref()?.upgrade().map(Process::from).filter(|before| before.is_sent_to(connection))
     }
@@ -52,7 +52,7 @@ impl Process {
         self.state().audience.succession.standing = standing;
     }
 
-    /// Lets it stay for at least this long after a restart of it has failed.
+    /// Retains the process for at least this long after its restart has failed.
     pub(crate) fn spare(&self, time: Duration) {
         let audience = &mut self.state().audience;
         audience.succession.standing = Standing::Current;
@@ -60,13 +60,13 @@ impl Process {
         audience.overdue = false;
     }
 
-    /// Returns how long nothing but its client forgets it.
+    /// Returns how long only its client can forget it.
     pub(crate) fn spared_for(&self) -> Duration {
         let spared_until = self.state().audience.succession.spared_until;
         spared_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns whether neither it nor its output may make room for others: it is being restarted, or could not be.
+    /// Returns whether it must not make room for others: it is being restarted, or its restart has failed.
     pub(crate) fn is_spared(&self) -> bool {
         let succession = &self.state().audience.succession;
         match succession.standing {
@@ -76,30 +76,30 @@ impl Process {
         }
     }
 
-    /// Lets its events come after those of the process that it replaces.
+    /// Orders its events after those of the process that it replaces.
     pub(crate) fn succeeds(&self, old: &Self) {
         self.state().audience.succession.before = Some(old.downgrade());
         old.state().audience.succession.next = Some(self.downgrade());
     }
 
-    /// Returns whether a connection that follows it has not been sent all of it.
+    /// Returns whether a connection that follows it has not been sent all of its events.
     fn is_sent_to(&self, connection: ConnectionId) -> bool {
         let state = self.state();
         let follow = state.audience.follows.iter().find(|follow| follow.connection == connection);
         follow.is_some_and(|follow| state.kind.log().has_next(&follow.cursor))
     }
 
-    /// Lets a connection that no longer needs this one follow the next.
+    /// Passes a connection that has been sent all events on to the next process.
     pub(super) fn pass_on(&self, connection: ConnectionId) {
         let next = self.state().audience.succession.next.clone();
         if let Some(next) = next.and_then(|next| next.upgrade()).map(Process::from) {
-            next.go_on(connection);
+            next.follow_after_previous(connection);
         }
     }
 
-    fn go_on(&self, connection: ConnectionId) {
+    fn follow_after_previous(&self, connection: ConnectionId) {
         let mut state = self.state();
-        // The lock of a process is taken before that of the one before it, never the other way.
+        // The lock of a process is taken before that of the previous one, never the other way round.
         if state.audience.succession.sent_before(connection).is_some() {
             return;
         }
@@ -119,7 +119,7 @@ impl Process {
         let follows = std::mem::take(&mut state.audience.follows);
         if state.audience.succession.standing == Standing::Replaced && state.kind.log().is_closed() {
             for follow in &follows {
-                self.tell_rest(state, follow);
+                self.send_rest(state, follow);
             }
         }
         let Succession { before, next, .. } = std::mem::take(&mut state.audience.succession);
@@ -135,13 +135,13 @@ impl Process {
         for follow in follows {
             follow.outbox.withdraw(&source);
             if let Some(next) = &next {
-                next.go_on(follow.connection);
+                next.follow_after_previous(follow.connection);
             }
         }
     }
 
-    /// Sends what is left of a log without its output: a gap, the exit and the close.
-    fn tell_rest(&self, state: &mut ProcessState<Followers>, follow: &Follow) {
+    /// Sends the remaining events of a log without their output: a gap, the exit and the close.
+    fn send_rest(&self, state: &mut ProcessState<Followers>, follow: &Follow) {
         let ProcessState { kind, exit, audience, .. } = state;
         let (log, denials) = kind.log_and_denials();
         if !log.has_next(&follow.cursor) {

@@ -213,7 +213,7 @@ impl Session {
             let replaced = processes.by_id.insert(process.id.clone(), process.clone());
             drop(processes);
             if let Some(replaced) = replaced.filter(|replaced| replaced.is_closed()) {
-                // The server ended when it had started this one again, and had not forgotten the one before.
+                // The server ended after it had restarted the process, and before it forgot the previous one.
                 self.forget_replaced(&replaced);
             }
         }
