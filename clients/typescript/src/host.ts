@@ -187,17 +187,20 @@ export class Host implements AsyncDisposable {
   async attachOrStart(id: string, argv: Argv, options: StartOptions = {}): Promise<Process> {
     // Between an attempt and the next the process may be started by another client, or forgotten.
     for (let attempt = 1; ; attempt++) {
-      if (!this.engine.queues.get(id)) {
-        try {
-          return await this.start(argv, { ...options, id });
-        } catch (error) {
-          if (!isRefused(error, "processExists") && !isRefused(error, "startIdMismatch")) throw error;
-        }
-      }
+      // A start would first take the output that is held for the client of the session, and be refused.
       try {
         return await this.attach(id, { signal: options.signal });
       } catch (error) {
-        if (!(error instanceof UsageError) || attempt === MAX_ATTEMPTS) throw error;
+        // A server of the base dialect lists no processes.
+        const isUnknown = error instanceof UsageError || isRefused(error, "unknownMethod");
+        if (!isUnknown || attempt > MAX_ATTEMPTS) throw error;
+      }
+      // Another call may be starting it.
+      if (this.engine.queues.get(id)) continue;
+      try {
+        return await this.start(argv, { ...options, id });
+      } catch (error) {
+        if (!isRefused(error, "processExists") && !isRefused(error, "startIdMismatch")) throw error;
       }
     }
   }

@@ -304,6 +304,22 @@ test("a detached handle consumes its own start, also after the close of another 
   await host.end();
 });
 
+test("`attachOrStart` takes nothing of a process that exists before it is attached, and starts one that does not", async () => {
+  let exists = true;
+  await using played = await Played.start(({ id, method }, { connection }) => {
+    if (method === "process/list" && !exists) connection!.send({ id, result: { processes: [] } });
+    return method === "process/list" && !exists;
+  });
+  const host = await connect(played.server.url);
+  const process = await within("a handle", host.attachOrStart("p", ["x"]));
+  assert.equal(await next(process.output()), "old");
+  assert.deepEqual(played.requests("process/start"), []);
+  exists = false;
+  assert.equal((await within("another handle", host.attachOrStart("q", ["x"]))).id, "q");
+  assert.equal(played.requests("process/start").length, 1);
+  await host.end();
+});
+
 test("a failed handle holds up no process that was restarted while its client was away", async () => {
   await using played = await Played.start();
   const host = await connect(played.server.url);

@@ -11,28 +11,19 @@ pub mod quote;
 #[cfg(feature = "server")]
 pub mod available_memory;
 #[cfg(feature = "server")]
-pub mod compute;
-#[cfg(feature = "server")]
-pub mod deadlines;
-#[cfg(feature = "server")]
-pub mod io_error;
+mod files;
 #[cfg(feature = "server")]
 pub mod limits;
 #[cfg(feature = "server")]
-pub mod log_limit;
+mod reports;
 #[cfg(feature = "server")]
-pub mod metrics;
-#[cfg(feature = "server")]
-pub mod nofollow;
-#[cfg(feature = "server")]
-pub mod regular_file;
-#[cfg(feature = "server")]
-pub mod supervise;
-#[cfg(feature = "server")]
-pub mod threads;
-#[cfg(feature = "server")]
-pub mod trace;
-#[cfg(feature = "server")]
-pub mod writers;
+mod tasks;
 
 pub use lock::lock;
+
+#[cfg(feature = "server")]
+pub use files::{io_error, nofollow, regular_file, writers};
+#[cfg(feature = "server")]
+pub use reports::{log_limit, metrics, trace};
+#[cfg(feature = "server")]
+pub use tasks::{compute, deadlines, supervise, threads};

@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
+    os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink},
     path::Path,
     process::Command,
 };
@@ -82,16 +82,20 @@ async fn a_pipe_at_the_destination_is_neither_replaced_nor_written_to() {
     let [from, up, down] = ["from", "up", "down"].map(|name| directory.path().join(name));
     fs::create_dir(&from).unwrap();
     fs::write(from.join("name"), "a file").unwrap();
+    symlink("name", from.join("link")).unwrap();
     for to in [&up, &down] {
         fs::create_dir(to).unwrap();
-        assert!(Command::new("mkfifo").arg(to.join("name")).status().unwrap().success());
+        let pipes = ["name", "link"].map(|name| to.join(name));
+        assert!(Command::new("mkfifo").args(pipes).status().unwrap().success());
     }
 
     let uploaded = client.fs().upload_tree(&from, &up).await.unwrap();
     let downloaded = client.fs().download_tree(&from, &down).await.unwrap();
     for (report, to) in [(uploaded, up), (downloaded, down)] {
         let failures: Vec<_> = report.failures.iter().map(|failure| failure.error.kind()).collect();
-        assert_eq!(failures, [Some(ErrorKind::NotAFile)]);
-        assert!(fs::symlink_metadata(to.join("name")).unwrap().file_type().is_fifo());
+        assert_eq!(failures, [Some(ErrorKind::NotAFile); 2]);
+        for name in ["name", "link"] {
+            assert!(fs::symlink_metadata(to.join(name)).unwrap().file_type().is_fifo(), "{name}");
+        }
     }
 }

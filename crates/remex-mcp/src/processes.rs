@@ -20,7 +20,8 @@ pub(crate) async fn list(environment: &Environment, client: &Client) -> Result<V
     Ok(processes)
 }
 
-/// Finds the process with this name: of several the one that runs, or else the one that started last.
+/// Finds the process with this name: of several the one that runs, or else one that has left something running, or else
+/// the one that started last.
 ///
 /// A model knows whole names, so that a prefix is a mistake.
 pub(crate) async fn find(

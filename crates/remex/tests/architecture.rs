@@ -164,6 +164,17 @@ fn each_module_uses_only_those_below_it() {
 }
 
 #[test]
+fn the_top_level_of_each_crate_can_be_seen_at_a_glance() {
+    for source in entries(&root().join("crates")).into_iter().map(|directory| directory.join("src")) {
+        // A room is a folder, and a file of the same name beside it.
+        let names: BTreeSet<_> = entries(&source).iter().map(|path| path.with_extension("")).collect();
+        let roots = ["lib", "main", "tests"].map(|root| source.join(root));
+        let count = names.iter().filter(|name| !roots.contains(name)).count();
+        assert!(count <= 12, "{count} modules and rooms stand side by side in {}", source.display());
+    }
+}
+
+#[test]
 fn the_documents_list_the_rooms_of_the_code() {
     let layers: BTreeMap<_, _> = LAYERS.into_iter().collect();
     let mut listed = BTreeSet::new();

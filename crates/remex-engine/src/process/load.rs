@@ -29,7 +29,7 @@ impl Backoff {
     const LONGEST: Duration = Duration::from_secs(2);
 
     /// Returns how long to wait before the next attempt.
-    pub fn next(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         let delay = Self::FIRST.saturating_mul(1 << self.attempts.min(10)).min(Self::LONGEST);
         self.attempts += 1;
         delay
@@ -40,7 +40,7 @@ impl Backoff {
         if self.attempts >= BRIEF_ATTEMPTS {
             return false;
         }
-        tokio::time::sleep(self.next()).await;
+        tokio::time::sleep(self.next_delay()).await;
         true
     }
 }
@@ -73,7 +73,7 @@ impl<A: ServerAudience> ServerProcess<A> {
         while is_wanted() {
             match self.load(cursor).await? {
                 Ok(loaded) => return Some(loaded),
-                Err(_) => pause(self.host(), backoff.next()).await?,
+                Err(_) => pause(self.host(), backoff.next_delay()).await?,
             }
         }
         None
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_backoff_grows_up_to_two_seconds() {
         let mut backoff = Backoff::default();
-        let delays: Vec<_> = (0..40).map(|_| backoff.next().as_millis()).collect();
+        let delays: Vec<_> = (0..40).map(|_| backoff.next_delay().as_millis()).collect();
         assert_eq!(delays[..7], [50, 100, 200, 400, 800, 1600, 2000]);
         assert_eq!(delays[39], 2000);
     }

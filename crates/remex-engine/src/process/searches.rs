@@ -182,9 +182,9 @@ impl<A: ServerAudience> ServerProcess<A> {
                         }
                         self.match_all(&mut searches, loaded.block).await;
                     }
-                    Some(Err(error)) => fail_all(&mut searches, cursor, &error, backoff.next()),
+                    Some(Err(error)) => fail_all(&mut searches, cursor, &error, backoff.next_delay()),
                 },
-                Step::Fail(cursor, error) => fail_all(&mut searches, cursor, &error, backoff.next()),
+                Step::Fail(cursor, error) => fail_all(&mut searches, cursor, &error, backoff.next_delay()),
             }
         }
     }

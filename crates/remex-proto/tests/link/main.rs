@@ -8,7 +8,7 @@ mod wire;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    panic,
+    env, panic,
 };
 
 use remex_proto::state::{
@@ -23,7 +23,8 @@ use client::{Client, State};
 use server::{Overflow, Server};
 use wire::{Call, Connection, ToClient, ToServer};
 
-const SEEDS: u64 = 8_000;
+/// How many seeds, unless `REMEX_LINK_SEEDS` says otherwise.
+const SEEDS: u64 = 4_000;
 const STEPS: usize = 400;
 /// More rounds than any seed needs to come to rest.
 const ROUNDS: usize = 2_000;
@@ -32,7 +33,9 @@ const RIVAL: Connection = Connection::MAX;
 
 #[test]
 fn nothing_is_lost_or_duplicated_on_a_faulty_link() {
-    for seed in 0..SEEDS {
+    let seeds = env::var("REMEX_LINK_SEEDS")
+        .map_or(SEEDS, |count| count.parse().expect("the count of seeds is a number"));
+    for seed in 0..seeds {
         let outcome = panic::catch_unwind(|| World::new(seed).run());
         assert!(outcome.is_ok(), "seed {seed} fails; run it alone to see why");
     }

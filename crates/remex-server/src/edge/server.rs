@@ -316,7 +316,7 @@ impl Server {
     }
 
     /// Ends the server so that another program can take over its listening sockets, which the caller has
-    /// [kept](Listener::keep), and its durable processes: clients are asked to reconnect.
+    /// [cloned](Listener::for_handover), and its durable processes: clients are asked to reconnect.
     pub async fn hand_over(&self) {
         self.is_replaced.store(true, Ordering::Relaxed);
         self.shut_down().await;

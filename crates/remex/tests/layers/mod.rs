@@ -1,24 +1,24 @@
 //! The rooms of our crates and the modules in them: the one list of their order.
 
-/// The modules of the base from the bottom to the top: each uses only those before it.
+/// The modules of the base from the bottom to the top, some of them in rooms: each uses only those before it.
 const BASE_LAYERS: [&str; 17] = [
     "lock",
     "certificate",
     "quote",
     "clock",
-    "log_limit",
-    "trace",
+    "reports/log_limit",
+    "reports/trace",
+    "reports/metrics",
     "limits",
-    "supervise",
-    "threads",
-    "compute",
-    "deadlines",
+    "tasks/supervise",
+    "tasks/threads",
+    "tasks/compute",
+    "tasks/deadlines",
     "available_memory",
-    "metrics",
-    "io_error",
-    "nofollow",
-    "regular_file",
-    "writers",
+    "files/io_error",
+    "files/nofollow",
+    "files/regular_file",
+    "files/writers",
 ];
 
 /// The modules of the access crate from the bottom to the top: each uses only those before it.

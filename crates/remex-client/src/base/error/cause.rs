@@ -2,7 +2,7 @@
 
 use std::{fmt, io, ops::Deref, sync::Arc};
 
-/// A failure of the operating system behind an [`Error`], as an [`io::Error`] that can be cloned and compared.
+/// A failure of the operating system behind an [`Error`](crate::Error), as an [`io::Error`] that can be cloned and compared.
 ///
 /// ```
 /// use remex_client::Cause;

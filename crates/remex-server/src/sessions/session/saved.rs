@@ -146,7 +146,7 @@ impl Session {
 
     /// Deletes the log of a process that was forgotten; its start stays known.
     pub(super) fn delete_log(&self, process: Process) {
-        let ServerProcess::Remote(process) = (*process).clone() else { return };
+        let ServerProcess::Remote(process) = process.into() else { return };
         let saving = self.host.durable().and_then(|durable| {
             let start_id = process.spec().start_id.clone()?;
             let outcome = SavedOutcome::Started(process.started_before()?);

@@ -45,18 +45,11 @@ impl Item {
         observer.on_started(&self.from.label());
         counters.begin(self.from.path());
         let kind = kind(&self.metadata);
-        // A link is compared with what is there; metadata may be those of its target.
-        if matches!(self.there, Occupant::Unknown) && kind != Some(MetadataKind::Symlink) {
-            self.there = self.to.find().await.map_err(|error| failed(&self.from, error))?.into();
+        // Most links are as they were, so that of these only the targets are compared.
+        if kind != Some(MetadataKind::Symlink) {
+            self.look().await?;
         }
-        let conflict: Option<fn(String) -> CopyProblem> = match self.there.metadata() {
-            Some(there) if is_directory(there) => Some(|to| CopyProblem::DirectoryExists { to }),
-            Some(there) if is_special(there) => Some(|to| CopyProblem::SpecialExists { to }),
-            _ => None,
-        };
-        if let Some(problem) = conflict {
-            return Err(Failure::new(&self.from, problem(self.to.label())).into());
-        }
+        self.check_replaceable()?;
         match kind {
             Some(MetadataKind::Symlink) => self.link(observer, counters).await,
             Some(MetadataKind::File) => {
@@ -69,6 +62,25 @@ impl Item {
             }
             _ => Err(Failure::new(&self.from, CopyProblem::Special).into()),
         }
+    }
+
+    /// Looks up what is at the destination, unless that is known.
+    async fn look(&mut self) -> Result<(), Failure> {
+        if matches!(self.there, Occupant::Unknown) {
+            self.there = self.to.find().await.map_err(|error| failed(&self.from, error))?.into();
+        }
+        Ok(())
+    }
+
+    /// Checks that the destination is no directory, pipe, socket or device, as far as that is known.
+    fn check_replaceable<S>(&self) -> Result<(), Halt<S>> {
+        let to = || self.to.label();
+        let problem = match self.there.metadata() {
+            Some(there) if is_directory(there) => CopyProblem::DirectoryExists { to: to() },
+            Some(there) if is_special(there) => CopyProblem::SpecialExists { to: to() },
+            _ => return Ok(()),
+        };
+        Err(Failure::new(&self.from, problem).into())
     }
 
     async fn file<O: CopyObserver>(
@@ -140,13 +152,19 @@ impl Item {
         }
     }
 
-    async fn link<O: CopyObserver>(&self, observer: &O, counters: &Counters) -> Result<(), Halt<O::Stop>> {
-        let Self { from, to, .. } = self;
-        let target = from.read_link().await.map_err(|error| failed(from, error))?;
+    async fn link<O: CopyObserver>(
+        &mut self,
+        observer: &O,
+        counters: &Counters,
+    ) -> Result<(), Halt<O::Stop>> {
+        let target = self.from.read_link().await.map_err(|error| failed(&self.from, error))?;
         if self.has_target(&target).await {
             counters.finish(Outcome::Unchanged);
-            return did(observer, CopyAction::Skip, from, to);
+            return did(observer, CopyAction::Skip, &self.from, &self.to);
         }
+        self.look().await?;
+        self.check_replaceable()?;
+        let Self { from, to, .. } = self;
         if !observer.is_dry_run() {
             to.write_link(target).await.map_err(|error| failed(from, error))?;
             counters.finish(Outcome::Link);
@@ -198,17 +216,18 @@ impl Item {
     async fn update(&self) -> Result<(), Error> {
         let Self { metadata, to, .. } = self;
         let there = self.there.metadata();
-        let mode = metadata.mode.map(|mode| mode & PERMISSIONS);
-        if let Some(mode) = mode.filter(|_| there.is_some_and(|there| there.mode != mode)) {
-            match to.remote().filter(|_| self.is_named) {
-                Some(to) => to.fs.set_permissions(&to.path, mode).await?,
-                None => to.set_mode(mode).await?,
-            }
-        }
+        // The time first: the permissions of the source may keep its owner from opening the copy.
         let is_other = there.is_some_and(|there| there.modified_at_ms != metadata.modified_at_ms);
-        match modified(metadata) {
-            Some(ms) if is_other => to.set_modified(ms).await,
-            _ => Ok(()),
+        if let Some(ms) = modified(metadata).filter(|_| is_other) {
+            to.set_modified(ms).await?;
+        }
+        let mode = metadata.mode.map(|mode| mode & PERMISSIONS);
+        let Some(mode) = mode.filter(|_| there.is_some_and(|there| there.mode != mode)) else {
+            return Ok(());
+        };
+        match to.remote().filter(|_| self.is_named) {
+            Some(to) => Ok(to.fs.set_permissions(&to.path, mode).await?),
+            None => to.set_mode(mode).await,
         }
     }
 }
