@@ -1,15 +1,15 @@
 //! The keeper: runs the durable processes of a server and outlives it.
 //!
 //! A process of its own that runs the same [engine](crate::process) as a server, but knows no session, connection or
-//! JSON. One server at a time is linked to it; what that has not accepted is forgotten when the link ends, and everything
-//! else goes on. Start at [`keep`].
+//! JSON. One server at a time is linked to it. When the link ends, unaccepted input is dropped, and processes keep
+//! running. Start at [`run_keeper`].
 
 mod accept_errors;
 mod announce;
+mod handover;
 mod link;
-mod replace;
+mod prepared_logs;
 mod space;
-mod spares;
 mod start;
 
 use std::{
@@ -41,7 +41,7 @@ use crate::{
     },
     state::{
         keeper_link::message::{
-            FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, ProgramFile, Progress, Purpose, Rules,
+            FromKeeper, Greeting, KeeperStatus, Key, ProgramFile, Progress, Purpose, ReportedProcess, Rules,
             ToKeeper,
         },
         state_dir::{Lock, StateDir},
@@ -49,11 +49,11 @@ use crate::{
 };
 use accept_errors::AcceptErrors;
 use announce::Announcer;
+pub use handover::supports_handover;
+use handover::{HandoverState, InheritedFds};
 use link::{Greeted, LinkCaller, ServerLink};
-pub use replace::knows_tables;
-use replace::{Passed, Tables};
+use prepared_logs::PreparedLogs;
 use space::{Deletions, SessionQuotas};
-use spares::Spares;
 
 /// How long a keeper without processes waits for a server.
 const IDLE_PATIENCE: Duration = Duration::from_secs(10);
@@ -77,7 +77,7 @@ const REPLACED_PATIENCE: Duration = Duration::from_secs(5);
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A process of the keeper.
-type Kept = KeeperProcess<Announcer>;
+type Process = KeeperProcess<Announcer>;
 
 /// Everything that the keeper runs.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ struct Keeper {
     lock: Lock,
     greeting: Greeting,
     account: Arc<Account>,
-    spares: Spares,
+    prepared: PreparedLogs,
     processes: Mutex<HashMap<Key, Entry>>,
     quotas: Mutex<SessionQuotas>,
     /// Logs of processes that ended with an earlier keeper, and their sizes.
@@ -102,9 +102,9 @@ struct Keeper {
 
 #[derive(Clone, Debug)]
 struct Entry {
-    process: Arc<Kept>,
+    process: Arc<Process>,
     description: Vec<u8>,
-    /// What starts it again: it may have secrets, so it is never on the disk.
+    /// The request that starts it again: it may contain secrets, so it is never on the disk.
     request: Arc<[u8]>,
     quota: Arc<Quota>,
     started: Option<(u32, u64)>,
@@ -176,43 +176,43 @@ impl KeeperError {
     }
 }
 
-/// Runs a keeper for the state directory until nothing is left to keep; calls `ready` once servers can connect.
+/// Runs a keeper for the state directory until it has no process left; calls `ready` once servers can connect.
 ///
-/// If this program was executed in place of another keeper, `tables` is the number of the descriptor with what that has
-/// left. When `told_to_end` is done, it ends all processes, and then itself.
+/// If this program was executed in place of another keeper, `handover_fd` is the descriptor of the state that it handed
+/// over. When `shutdown` is done, it ends all processes, and then itself.
 ///
 /// # Errors
 ///
 /// If the directory cannot be used, or has a keeper already.
-pub async fn keep(
+pub async fn run_keeper(
     config: EngineConfig,
     state: &Path,
-    tables: Option<RawFd>,
+    handover_fd: Option<RawFd>,
     ready: impl FnOnce(),
-    told_to_end: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()>,
 ) -> Result<(), KeeperError> {
     let state = StateDir::open(state).map_err(|error| KeeperError::new(&error, error.hint()))?;
-    let (tags, is_replacement) = (state.tags().tag(0, 0), tables.is_some());
-    let kept = keep_in(config, state, tables, ready, told_to_end).await;
+    let (tags, is_replacement) = (state.tags().tag(0, 0), handover_fd.is_some());
+    let kept = run_in(config, state, handover_fd, ready, shutdown).await;
     if kept.is_err() && is_replacement {
-        // Nobody else knows these processes.
+        // No other program knows these processes.
         let _ = tree::kill(&Scope::Server(tags)).await;
     }
     kept
 }
 
-async fn keep_in(
+async fn run_in(
     config: EngineConfig,
     state: StateDir,
-    tables: Option<RawFd>,
+    handover_fd: Option<RawFd>,
     ready: impl FnOnce(),
-    told_to_end: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()>,
 ) -> Result<(), KeeperError> {
-    let passed = tables.map(Tables::take).transpose().map_err(|error| {
+    let inherited = handover_fd.map(HandoverState::take).transpose().map_err(|error| {
         KeeperError::new(&error, "start the server again; the logs of the processes are there")
     })?;
-    let (lock, listener, tables) = match passed {
-        Some(Passed { lock, listener, tables }) => (lock, Some(listener), Some(tables)),
+    let (lock, listener, handover) = match inherited {
+        Some(InheritedFds { lock, listener, handover }) => (lock, Some(listener), Some(handover)),
         None => (state.lock_keeper().map_err(|error| KeeperError::new(&error, error.hint()))?, None, None),
     };
     let host_error =
@@ -233,9 +233,9 @@ async fn keep_in(
             UnixListener::bind(&socket).map_err(bind_error)?
         }
     };
-    let spares = Spares::new(state.spares()).map_err(bind_error)?;
+    let prepared = PreparedLogs::new(state.spares()).map_err(bind_error)?;
     let keeper = Arc::new(Keeper {
-        spares,
+        prepared,
         account: Arc::new(Account::default()),
         processes: Mutex::default(),
         quotas: Mutex::new(SessionQuotas::unlimited()),
@@ -249,15 +249,15 @@ async fn keep_in(
         lock,
         state,
     });
-    if let Some(tables) = tables {
-        keeper.resume(tables);
+    if let Some(handover) = handover {
+        keeper.resume(handover);
     }
     keeper.count_leftovers();
     ready();
-    keeper.refill_spares();
+    keeper.refill_prepared_logs();
     tokio::select! {
         () = keeper.accept(&listener) => {}
-        () = told_to_end => keeper.end_all().await,
+        () = shutdown => keeper.end_all().await,
         () = keeper.host.return_freed_memory() => {}
     }
     let _ = fs::remove_file(socket);
@@ -298,7 +298,7 @@ impl Keeper {
                             if let Some(earlier) = unlinked.take() {
                                 earlier.end().await;
                             }
-                            let reason = self.replace(&program, listener).await;
+                            let reason = self.hand_over(&program, listener).await;
                             let refused = stream.write_all(reason.as_bytes());
                             let _ = tokio::time::timeout(REFUSAL_PATIENCE, refused).await;
                         }
@@ -341,7 +341,7 @@ impl Keeper {
         }
     }
 
-    /// Says so if no server can find this keeper any more. Its processes go on, because nobody asked to end them.
+    /// Logs an error if no server can find this keeper any more. Its processes keep running.
     fn check_directory(&self) {
         if !self.state.has_keeper_lock(&self.lock) {
             tracing::error!(
@@ -400,9 +400,9 @@ impl Keeper {
         let mut kept = self.list();
         while !kept.is_empty() {
             let rest = kept.split_off(kept.len().min(LISTED_AT_ONCE));
-            link.send(&FromKeeper::Kept(std::mem::replace(&mut kept, rest)));
+            link.send(&FromKeeper::Processes(std::mem::replace(&mut kept, rest)));
         }
-        link.send(&FromKeeper::Kept(Vec::new()));
+        link.send(&FromKeeper::Processes(Vec::new()));
         *lock(&self.link) = Some(Arc::clone(link));
         let sending = Arc::clone(link);
         let sending = tokio::spawn(async move { sending.run().await });
@@ -471,12 +471,12 @@ impl Keeper {
     }
 
     /// Returns what the server has to know about all processes.
-    fn list(&self) -> Vec<KeptProcess> {
+    fn list(&self) -> Vec<ReportedProcess> {
         let entries: Vec<_> = self.processes().iter().map(|(key, entry)| (*key, entry.clone())).collect();
         let kept = entries.into_iter().map(|(key, entry)| {
             let Entry { process, description, request, started, .. } = entry;
             let (progress, hold) = process.progress_and_hold();
-            KeptProcess { key, description, request: request.to_vec(), started, progress, hold }
+            ReportedProcess { key, description, request: request.to_vec(), started, progress, hold }
         });
         kept.collect()
     }
@@ -492,11 +492,11 @@ impl Keeper {
         }
     }
 
-    fn process(&self, key: Key) -> Option<Arc<Kept>> {
+    fn process(&self, key: Key) -> Option<Arc<Process>> {
         self.processes().get(&key).map(|entry| Arc::clone(&entry.process))
     }
 
-    fn key_of(&self, process: &Arc<Kept>) -> Option<Key> {
+    fn key_of(&self, process: &Arc<Process>) -> Option<Key> {
         let processes = self.processes();
         processes.iter().find(|(_, entry)| Arc::ptr_eq(&entry.process, process)).map(|(key, _)| *key)
     }
@@ -513,13 +513,13 @@ impl Keeper {
         lock(&self.link).clone()
     }
 
-    fn count_live(&self, process: &Kept) {
+    fn count_live(&self, process: &Process) {
         if process.set_live(true) {
             self.live.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn ended(&self, process: &Arc<Kept>) {
+    fn ended(&self, process: &Arc<Process>) {
         if process.set_live(false) {
             self.live.fetch_sub(1, Ordering::Relaxed);
             self.closed_one.notify_one();
@@ -545,7 +545,7 @@ impl Owner<Announcer> for Keeper {
 
     fn on_started(
         &self,
-        _process: &Arc<Kept>,
+        _process: &Arc<Process>,
         _start_id: Option<&str>,
         started: wire::Started,
         caller: Option<LinkCaller>,
@@ -558,13 +558,13 @@ impl Owner<Announcer> for Keeper {
         caller.started(started);
     }
 
-    fn on_start_failed(&self, process: &Arc<Kept>, _start_id: Option<&str>, _error: &RpcError) {
+    fn on_start_failed(&self, process: &Arc<Process>, _start_id: Option<&str>, _error: &RpcError) {
         self.on_broken(process);
     }
 
-    fn announce_failure(&self, _process: &Arc<Kept>, _error: &RpcError) {}
+    fn announce_failure(&self, _process: &Arc<Process>, _error: &RpcError) {}
 
-    fn on_broken(&self, process: &Arc<Kept>) {
+    fn on_broken(&self, process: &Arc<Process>) {
         self.ended(process);
         let Some(key) = self.key_of(process) else { return };
         let Some(entry) = self.processes().remove(&key) else { return };
@@ -577,12 +577,12 @@ impl Owner<Announcer> for Keeper {
         entry.quota.release(bytes);
     }
 
-    fn on_closed(&self, process: &Arc<Kept>) {
+    fn on_closed(&self, process: &Arc<Process>) {
         self.ended(process);
     }
 }
 
 /// Returns what to announce of a process now.
-fn progress_of(process: &Kept) -> Progress {
+fn progress_of(process: &Process) -> Progress {
     process.progress_and_hold().0
 }

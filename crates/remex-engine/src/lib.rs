@@ -21,12 +21,12 @@ pub mod testing;
 mod tests;
 
 pub use collect::{CollectError, collect_state};
-pub use keeper::{KeeperError, keep, knows_tables};
+pub use keeper::{KeeperError, run_keeper, supports_handover};
 pub use process::{
-    Audience, Backoff, Block, Caller, ChildRules, Command, Description, Engine, Exit, HANG_THRESHOLD,
-    Holding, NotRead, Outcome, Owner, PendingDecision, Place, Placement, ProcessState, Read, ReadExtent,
-    RemoteProcess, Request, ServedKind, ServedState, ServerAudience, ServerLog, ServerProcess, Snapshots,
-    StartFloor, StartRequest, Starting, StdinWrite, StoredRead, Waiter, WeakServerProcess, broken,
+    Audience, Backoff, Block, Caller, ChildRules, Command, Description, Engine, EngineContext, Exit,
+    HANG_THRESHOLD, Holding, Outcome, Owner, PendingDecision, ProcessState, Read, ReadError, ReadExtent,
+    RemoteProcess, Request, Runner, ServedKind, ServedState, ServerAudience, ServerLog, ServerProcess,
+    Snapshots, StartFloor, StartRequest, Starting, StdinWrite, StoredRead, Waiter, WeakServerProcess, broken,
     unknown_process, unreadable,
 };
 pub use shared::{
@@ -40,5 +40,5 @@ pub use state::{
         ClosedLog, Durable, DurableError, Forgotten, Found, Rule, SavedIdentity, SavedOutcome, SavedSession,
         SavedStart, Saving, StartNote, StateConfig, disk_space, not_synced,
     },
-    keeper_link::message::{KeptProcess, Quotas},
+    keeper_link::message::{Quotas, ReportedProcess},
 };

@@ -15,12 +15,12 @@ mod coalesce;
 mod denied;
 mod eviction;
 mod footprint;
+mod handover;
 mod in_keeper;
 mod incarnation;
 mod input;
 mod kind;
 mod launch;
-mod leaving;
 mod listing;
 mod load;
 mod log;
@@ -67,23 +67,23 @@ use crate::{shared::host::Host, state::keeper_link::message::ExitRecord};
 pub use audience::{Audience, Caller, Holding, Outcome};
 pub(crate) use child::{ChildState, RunsChild};
 use eviction::Evictions;
-pub(crate) use in_keeper::{InKeeper, KeeperAudience, KeeperProcess, KeeperState, KeptSpec};
+pub(crate) use handover::ProcessRecord;
+pub(crate) use in_keeper::{InKeeper, KeeperAudience, KeeperProcess, KeeperSpec, KeeperState};
 pub use input::StdinWrite;
 pub(crate) use kind::{Kind, KindState, Local, LocalProcess, Served};
 pub use kind::{ServedKind, ServedState};
-pub(crate) use leaving::ProcessRecord;
 pub use load::Backoff;
 pub use log::{Block, ServerLog};
 pub(crate) use log::{
     DiskLogView, DiskLogWriter, LogReader, LogState, LogWriter, ProcessLog, SyncJob, SyncStep,
 };
 pub use owner::{Owner, PendingDecision};
-pub use read::{NotRead, Read, ReadExtent, StoredRead, unreadable};
+pub use read::{Read, ReadError, ReadExtent, StoredRead, unreadable};
 pub(crate) use remote_process::Remote;
 pub use remote_process::{Description, RemoteProcess};
 pub use request::{Request, unknown_process};
 use request::{no_end_of_input, not_a_terminal};
-pub use server_process::{Place, ServerAudience, ServerProcess, WeakServerProcess};
+pub use server_process::{Runner, ServerAudience, ServerProcess, WeakServerProcess};
 pub(crate) use snapshot::SnapshotUse;
 pub use snapshot::Snapshots;
 pub use spec::ChildRules;
@@ -141,14 +141,14 @@ pub struct ProcessState<A: Audience, S: ?Sized = <A as Audience>::State> {
     last_output: Instant,
     /// The process waits for room in the log.
     full: bool,
-    /// What is left of the output, once nothing writes to it any more, is to be read even if the log is full.
+    /// Whether the rest of the output is read even if the log is full, once it has no writer left.
     reads_rest: bool,
     /// Bytes charged to the account.
     charged: usize,
     /// The task panicked.
     is_broken: bool,
     evictions: Evictions,
-    /// What only this kind of process has.
+    /// The part that only this kind of process has.
     pub kind: S,
 }
 
@@ -177,7 +177,7 @@ pub struct Exit {
     pub signal: Option<String>,
     /// Why it ended.
     pub cause: ExitCause,
-    /// What it has used.
+    /// The resources that it has used.
     pub usage: wire::Usage,
     /// Whether the sandbox probably caused a failure.
     pub sandbox_denied: bool,
@@ -192,7 +192,7 @@ impl Exit {
 
 /// The owner, host and account of a new process.
 #[derive(Debug)]
-pub struct Placement<'a, A: Audience> {
+pub struct EngineContext<'a, A: Audience> {
     /// Who owns the process.
     pub owner: Weak<A::Owner>,
     /// The host.
@@ -212,8 +212,8 @@ impl<A: Audience, K: Kind<A>> Deref for Engine<A, K> {
 }
 
 impl<A: Audience, K: Kind<A>> Engine<A, K> {
-    fn new(id: String, placement: Placement<'_, A>, audience: A, kind: K, state: K::State) -> Self {
-        let Placement { owner, host, account, tag } = placement;
+    fn new(id: String, context: EngineContext<'_, A>, audience: A, kind: K, state: K::State) -> Self {
+        let EngineContext { owner, host, account, tag } = context;
         let core = Core {
             id: id.into(),
             owner,

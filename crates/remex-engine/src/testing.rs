@@ -31,7 +31,7 @@ fn on_sync(file: &File) -> io::Result<()> {
     medium.map_or(Ok(()), |medium| medium.on_sync(file, &path))
 }
 
-/// What is on the disk below a directory.
+/// The files below a directory that are on the disk.
 pub struct Medium {
     _root: TempDir,
     path: PathBuf,

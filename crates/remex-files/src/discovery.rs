@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use remex_proto::{ErrorKind, RpcError, discovery as wire, sandbox::Sandbox};
 
 use crate::{
-    places::{guard::PathGuard, native},
+    paths::{guard::PathGuard, native},
     requests::CancelCheck,
 };
 use scan::{Budget, Scan};
@@ -21,7 +21,7 @@ use scan::{Budget, Scan};
 /// The most directories in one request.
 pub const MAX_ROOTS: usize = 128;
 
-/// What an answer counts for while it is built; its text is limited to this.
+/// The memory reserved for an answer while it is built; its text is limited to this.
 pub const ANSWER_BYTES: u64 = 8 << 20;
 
 /// Returns the guard of the connection, confined as a sandbox says; fails if that cannot be enforced.
@@ -29,15 +29,15 @@ pub type Confine<'a> = dyn Fn(&Sandbox) -> Result<PathGuard, RpcError> + 'a;
 
 /// Where the host's user installs plugins and skills.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct InstallDirs {
     codex_home: Option<PathBuf>,
     user_skills: Option<PathBuf>,
 }
 
-impl Places {
+impl InstallDirs {
     /// Takes the directory of Codex from the home of the user, unless it is elsewhere.
     pub fn new(codex_home: Option<PathBuf>, home: Option<&Path>) -> Self {
-        Places {
+        InstallDirs {
             codex_home: codex_home.or_else(|| home.map(|home| home.join(".codex"))),
             user_skills: home.map(|home| home.join(".agents/skills")),
         }
@@ -61,8 +61,12 @@ pub fn discover_roots(
 }
 
 /// Answers `capabilities/discoverV2`. Blocks, and may hang.
-pub fn discover_installed(places: &Places, guard: &PathGuard, wanted: &CancelCheck) -> wire::DiscoverReply {
-    installed::discover(places, guard, wanted)
+pub fn discover_installed(
+    dirs: &InstallDirs,
+    guard: &PathGuard,
+    wanted: &CancelCheck,
+) -> wire::DiscoverReply {
+    installed::discover(dirs, guard, wanted)
 }
 
 fn discover_root(
@@ -78,7 +82,7 @@ fn discover_root(
         };
         let path = native(&root.path).map_err(failed)?;
         Scan::run(&root.path, path, &guard, budget, wanted).map_err(|error| match error.kind {
-            // It says all itself.
+            // The message is complete already.
             ErrorKind::InvalidInput => error,
             _ => failed(error),
         })

@@ -29,7 +29,7 @@ use rustix::{
 
 use crate::{
     path_lock::PathAccess,
-    places::{
+    paths::{
         guard::PathGuard,
         native,
         open::{self, Links},
@@ -69,7 +69,7 @@ enum OpenFile {
     Reading(File),
     Writing {
         file: File,
-        /// Whether it loses set-user-ID and set-group-ID when it is written, which somebody may have set since.
+        /// Whether a write clears set-user-ID and set-group-ID, which may have been set since the file was opened.
         strips_set_id: bool,
     },
     /// Taken when the handle is closed.
@@ -126,7 +126,7 @@ impl Handles {
         result.map_err(|failure| failure.error)
     }
 
-    /// Removes a handle to close it, if it is there.
+    /// Removes a handle to close it; `None` if there is no such handle.
     ///
     /// # Errors
     ///

@@ -8,14 +8,14 @@ pub mod discovery;
 pub mod handles;
 mod jobs;
 mod path_lock;
-mod places;
+mod paths;
 mod requests;
 pub mod watch;
 mod watcher;
 
 pub use jobs::{HANG_THRESHOLD, JobGuards, QueuedJob, file_slot};
 pub use path_lock::{PathAccess, PathLock, PathLockQueue};
-pub use places::{
+pub use paths::{
     guard::PathGuard,
     native,
     open::{end_of, open_for_reading},

@@ -23,7 +23,7 @@ use remex_proto::{ErrorKind, HostPath, RpcError};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
-use crate::places::native;
+use crate::paths::native;
 
 /// The longest path that the kernel accepts.
 const MAX_PATH_LEN: usize = 4096;
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_of_one_path_come_in_order() {
+    fn writers_of_one_path_are_served_in_order() {
         let locks = locks();
         let first = lock(&locks, Access::Write, &["/a"]);
         let second = lock(&locks, Access::Write, &["/a"]);

@@ -18,7 +18,7 @@ use remex_proto::{RpcError, call::Request, fs as wire, sandbox::Sandbox};
 
 use crate::{
     path_lock::PathAccess,
-    places::{
+    paths::{
         descent, entry_lock,
         guard::{self, PathGuard},
         names, native, open, replace,
@@ -45,7 +45,7 @@ pub trait FileWork: Request + Confinable + Send + 'static {
     ///
     /// # Errors
     ///
-    /// What the client is answered.
+    /// The answer to the client.
     fn run(&self, guard: &PathGuard, wanted: &CancelCheck) -> Result<Self::Reply, RpcError>;
 }
 
@@ -83,7 +83,7 @@ pub enum AnswerSize {
 pub struct CancelCheck(Box<dyn Fn() -> bool + Send + Sync>);
 
 impl CancelCheck {
-    /// Creates a check with a function that tells whether the request is open.
+    /// Creates a check from a function that returns whether the request is open.
     pub fn new(is_open: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         CancelCheck(Box::new(is_open))
     }

@@ -230,8 +230,8 @@ impl Calls {
             Call::ProcessTerminate(request) => self.terminate(&own, &request, responder),
             Call::ProcessRestart(request) => self.restart(&own, request, responder),
             Call::ProcessCloseStdin(request) => {
-                let order = Request::CloseStdin(responder, request.process_id.as_str().into());
-                self.order(&own, ProcessTarget::of(&request), order);
+                let process_request = Request::CloseStdin(responder, request.process_id.as_str().into());
+                self.request(&own, ProcessTarget::of(&request), process_request);
             }
             Call::ProcessRelease(request) => {
                 let released = self.session(&own, request.session_id.as_deref()).and_then(|session| {
@@ -251,8 +251,8 @@ impl Calls {
             }
             Call::ProcessResize(request) => {
                 let size = Size { rows: request.rows.get(), cols: request.cols.get() };
-                let order = Request::Resize(size, responder, request.process_id.as_str().into());
-                self.order(&own, ProcessTarget::of(&request), order);
+                let process_request = Request::Resize(size, responder, request.process_id.as_str().into());
+                self.request(&own, ProcessTarget::of(&request), process_request);
             }
             Call::ProcessWait(request) => self.wait(id, &own, request, responder),
             Call::ProcessSnapshot(request) => self.snapshot(id, &own, &request, responder),

@@ -1,10 +1,9 @@
-//! What waits to be sent on one connection, and what was sent but not acknowledged.
+//! The messages to be sent on one connection, and those sent but not acknowledged.
 //!
 //! Handlers and processes add messages and wake the connection's writer. The writer sends answers first, then
 //! sources with fresh output, then bulk output in turn, within the window of unacknowledged output. Start at
 //! [`Outbox`].
 
-mod asked;
 mod connections;
 mod fill;
 mod in_flight;
@@ -13,6 +12,7 @@ mod ready;
 mod requests;
 mod responder;
 mod room;
+mod server_requests;
 mod sink;
 mod size;
 mod source;
@@ -38,7 +38,6 @@ use remex_proto::{
 };
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-use asked::Asked;
 pub(crate) use connections::{Connections, Shared};
 use in_flight::InFlight;
 pub(crate) use long::Fallible;
@@ -46,6 +45,7 @@ use long::{LongMessage, LongReply};
 use ready::Ready;
 use requests::{OpenRequest, RequestNumber};
 pub(crate) use responder::{Observation, Responder};
+use server_requests::ServerRequests;
 pub(crate) use sink::{Encoding, QueuedMessage, Sink};
 pub(crate) use size::{Reply, of_call};
 use source::SourceKey;
@@ -68,7 +68,7 @@ pub(crate) type ConnectionId = u64;
 /// The send buffer is filled up to this size before it is written.
 const SEND_BYTES: usize = 64 << 10;
 
-/// About what an idle connection needs.
+/// The approximate memory of an idle connection.
 const CONNECTION_BYTES: usize = 16 << 10;
 
 /// Pending bytes up to which a client is sent more than it has asked for.
@@ -105,7 +105,7 @@ pub(crate) struct Outbox {
     /// Shared by the reader, the writer, handlers and process tasks; held briefly.
     queue: Mutex<Queue>,
     /// Our own requests to the client.
-    asked: Asked,
+    server_requests: ServerRequests,
     /// Wakes the writer.
     wakeup: Notify,
     /// Wakes a reader that stopped because too much was pending.
@@ -167,7 +167,7 @@ struct Answer {
     charge: Option<Charge>,
 }
 
-/// What happens once an answer is in the send buffer.
+/// The action once an answer is in the send buffer.
 #[derive(Debug)]
 pub(crate) enum AfterSend {
     Nothing,
@@ -228,7 +228,7 @@ impl Outbox {
                 close_reason: None,
                 closed: false,
             }),
-            asked: Asked::default(),
+            server_requests: ServerRequests::default(),
             wakeup: Notify::new(),
             drained: Notify::new(),
             alive: Notify::new(),
@@ -484,7 +484,7 @@ impl Outbox {
         drop(queue);
         // Outside the lock, because the last reference to a source may be among them.
         drop((answers, ready, in_flight));
-        self.asked.clear();
+        self.server_requests.clear();
         self.notify_all();
     }
 

@@ -25,7 +25,7 @@ use crate::{
 /// Runs until there is nothing left to keep.
 pub(crate) fn run(flags: &Flags) -> Outcome {
     if let Some(version) = flags.check_tables {
-        let Some(answer) = remex_engine::knows_tables(version) else { return Ok(1) };
+        let Some(answer) = remex_engine::supports_handover(version) else { return Ok(1) };
         print::out(format!("{answer}\n"))?;
         return Ok(0);
     }
@@ -49,7 +49,7 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
         // The program before this one may have blocked them.
         remex_server::unblock_signals_after_exec();
         let orphans = OrphanReaper::new();
-        let keep = remex_engine::keep(
+        let keeper = remex_engine::run_keeper(
             remex::config_from_env().engine(),
             &flags.state,
             flags.tables,
@@ -57,12 +57,12 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
             terminated,
         );
         let Ok(orphans) = orphans.inspect_err(|error| tracing::warn!(%error, "{}", orphans::UNFOUND)) else {
-            return keep.await;
+            return keeper.await;
         };
         tokio::select! {
             biased;
             // It notes the children of the program before this one before the others are reaped.
-            kept = keep => kept,
+            ended = keeper => ended,
             never = orphans.run() => match never {},
         }
     });

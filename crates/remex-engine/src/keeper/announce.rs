@@ -1,4 +1,4 @@
-//! The audience of a process in the keeper: tells the server what is new.
+//! The audience of a process in the keeper: announces new events to the server.
 
 use std::{
     sync::{Arc, Weak},
@@ -8,14 +8,14 @@ use std::{
 use remex_base::{limits::Limits, threads::ServerWork, trace::LOG_TARGET};
 use remex_proto::{process::Overflow, state::output_log::Hold};
 
-use super::{Keeper, Kept, LinkCaller};
+use super::{Keeper, LinkCaller, Process};
 use crate::{
     process::{Audience, ChildRules, Holding, KeeperAudience, KeeperState, ProcessState, SyncJob, SyncStep},
     state::keeper_link::message::Key,
 };
 
 /// Gathering ends once this much is not announced.
-const GATHER_BYTES: u64 = 64 << 10;
+const NOTIFY_BYTES: u64 = 64 << 10;
 
 /// A log without room is looked at again after this time: a disk or quota has room again without notice.
 const RECHECK: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ impl Announcer {
 impl Audience for Announcer {
     type Caller = LinkCaller;
     type State = KeeperState<Self>;
-    type Handle = Arc<Kept>;
+    type Handle = Arc<Process>;
     type Owner = Keeper;
 
     fn hold(
@@ -62,7 +62,7 @@ impl Audience for Announcer {
         Some(Instant::now() + RECHECK)
     }
 
-    fn on_events(process: &Arc<Kept>, state: &mut ProcessState<Self>) {
+    fn on_events(process: &Arc<Process>, state: &mut ProcessState<Self>) {
         match state.kind.log.begin_sync() {
             SyncStep::Run(job) => sync(process, state, job),
             // It announces them when it ends.
@@ -71,12 +71,12 @@ impl Audience for Announcer {
         }
     }
 
-    fn on_change(process: &Arc<Kept>, state: &mut ProcessState<Self>) {
+    fn on_change(process: &Arc<Process>, state: &mut ProcessState<Self>) {
         Self::on_events(process, state);
     }
 
     fn has_large_backlog(&self, state: &KeeperState<Self>) -> bool {
-        state.log.unannounced() >= GATHER_BYTES
+        state.log.unannounced() >= NOTIFY_BYTES
     }
 
     fn on_abandoned(&mut self) {
@@ -87,7 +87,7 @@ impl Audience for Announcer {
 impl KeeperAudience for Announcer {}
 
 /// Announces a process when the link has room.
-fn queue(process: &Arc<Kept>, state: &mut ProcessState<Announcer>) {
+fn queue(process: &Arc<Process>, state: &mut ProcessState<Announcer>) {
     if state.audience.is_queued {
         return;
     }
@@ -97,7 +97,7 @@ fn queue(process: &Arc<Kept>, state: &mut ProcessState<Announcer>) {
 }
 
 /// Brings events to the disk on another thread, then announces them; repeats that while there are newer ones.
-fn sync(process: &Arc<Kept>, state: &ProcessState<Announcer>, job: Box<SyncJob>) {
+fn sync(process: &Arc<Process>, state: &ProcessState<Announcer>, job: Box<SyncJob>) {
     let Some(keeper) = state.audience.keeper.upgrade() else { return };
     let (process, host) = (Arc::clone(process), Arc::clone(&keeper.host));
     host.spawn(async move {

@@ -29,12 +29,12 @@ use tokio::{
     sync::Notify,
 };
 
-use super::{Keeper, Kept, progress_of};
+use super::{Keeper, Process, progress_of};
 use crate::{
     process::{Caller, Outcome, Request, StdinWrite},
     state::keeper_link::{
         message::{
-            self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, Purpose, Quotas, RequestNumber,
+            self, FromKeeper, Greeting, KeeperAnswer, KeeperRequest, Key, Purpose, Quotas, RequestNumber,
             StartFailure, Subject, ToKeeper, Unreadable,
         },
         peer::Peer,
@@ -67,7 +67,7 @@ pub(super) struct ServerLink {
 struct Outgoing {
     unsent: BytesMut,
     /// Processes with something to announce.
-    queued: VecDeque<(Key, Weak<Kept>)>,
+    queued: VecDeque<(Key, Weak<Process>)>,
 }
 
 /// Who has connected.
@@ -138,7 +138,7 @@ impl ServerLink {
         self.server.ended().await;
     }
 
-    /// Answers a message that cannot be read: whoever waits for it learns that it was not done.
+    /// Answers a message that cannot be read, so that its sender knows that it was not carried out.
     pub(super) fn refuse(&self, unreadable: &Unreadable) {
         tracing::error!(target: LOG_TARGET, error = %unreadable, subject = ?unreadable.subject, "cannot read a message of the server");
         let message = format!("the keeper, which runs durable processes, cannot read this: {unreadable}");
@@ -150,7 +150,7 @@ impl ServerLink {
                 self.send(&FromKeeper::NotStarted { key, failure: StartFailure::Other((&error).into()) });
             }
             Subject::Request(key, number) => {
-                self.send(&FromKeeper::Answer { key, number, answer: KeptAnswer::Failed((&error).into()) });
+                self.send(&FromKeeper::Answer { key, number, answer: KeeperAnswer::Failed((&error).into()) });
             }
         }
     }
@@ -217,7 +217,7 @@ impl ServerLink {
     }
 
     /// Announces a process when there is room.
-    pub(super) fn queue(&self, key: Key, process: &Arc<Kept>) {
+    pub(super) fn queue(&self, key: Key, process: &Arc<Process>) {
         self.outgoing().queued.push_back((key, Arc::downgrade(process)));
         self.has_outgoing.notify_one();
     }
@@ -239,7 +239,7 @@ impl ServerLink {
     }
 }
 
-/// A request of the server that waits for its answer. Dropped without one, it tells the server so.
+/// An unanswered request of the server. Dropped without an answer, it reports that to the server.
 #[derive(Debug)]
 pub(super) struct LinkCaller {
     from: From,
@@ -252,7 +252,7 @@ pub(super) struct LinkCaller {
 enum From {
     /// The server that has sent this request.
     Request(Arc<ServerLink>, RequestNumber),
-    /// A start: whichever server is there when it is known.
+    /// A start, reported to the server that is linked when the outcome is known.
     Start(Weak<Keeper>),
 }
 
@@ -301,22 +301,24 @@ impl LinkCaller {
     }
 
     /// Answers a request to a process that the keeper does not have: it ended long ago.
-    pub(super) fn answer_unknown(mut self, request: &KeptRequest) {
+    pub(super) fn answer_unknown(mut self, request: &KeeperRequest) {
         self.send(match request {
-            KeptRequest::Write { .. } => KeptAnswer::Written(WriteStatus::StdinClosed),
-            KeptRequest::Terminate { .. } => KeptAnswer::Terminated { running: false },
-            KeptRequest::CloseStdin | KeptRequest::Resize(_) | KeptRequest::Signal(_) => KeptAnswer::Done,
+            KeeperRequest::Write { .. } => KeeperAnswer::Written(WriteStatus::StdinClosed),
+            KeeperRequest::Terminate { .. } => KeeperAnswer::Terminated { running: false },
+            KeeperRequest::CloseStdin | KeeperRequest::Resize(_) | KeeperRequest::Signal(_) => {
+                KeeperAnswer::Done
+            }
         });
     }
 
-    fn send(&mut self, answer: KeptAnswer) {
+    fn send(&mut self, answer: KeeperAnswer) {
         self.is_answered = true;
         let key = self.key;
         match (&self.from, answer) {
             (From::Request(link, number), answer) => {
                 link.send(&FromKeeper::Answer { key, number: *number, answer });
             }
-            (From::Start(_), KeptAnswer::Failed(failure)) => {
+            (From::Start(_), KeeperAnswer::Failed(failure)) => {
                 self.tell(&FromKeeper::NotStarted { key, failure: StartFailure::Other(failure) });
             }
             (From::Start(_), _) => {
@@ -335,10 +337,10 @@ impl Caller for LinkCaller {
 
     fn answer(mut self, outcome: Result<Outcome, RpcError>) {
         self.send(match outcome {
-            Ok(Outcome::Done(_)) => KeptAnswer::Done,
-            Ok(Outcome::Written(reply)) => KeptAnswer::Written(reply.status),
-            Ok(Outcome::Terminated(reply)) => KeptAnswer::Terminated { running: reply.running },
-            Err(error) => KeptAnswer::Failed((&error).into()),
+            Ok(Outcome::Done(_)) => KeeperAnswer::Done,
+            Ok(Outcome::Written(reply)) => KeeperAnswer::Written(reply.status),
+            Ok(Outcome::Terminated(reply)) => KeeperAnswer::Terminated { running: reply.running },
+            Err(error) => KeeperAnswer::Failed((&error).into()),
         });
     }
 }
@@ -346,23 +348,23 @@ impl Caller for LinkCaller {
 impl Drop for LinkCaller {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.send(KeptAnswer::Cancelled);
+            self.send(KeeperAnswer::Cancelled);
         }
     }
 }
 
 /// Returns a request as the engine knows it.
-pub(super) fn to_request(request: KeptRequest, caller: LinkCaller, id: &str) -> Request<LinkCaller> {
+pub(super) fn to_request(request: KeeperRequest, caller: LinkCaller, id: &str) -> Request<LinkCaller> {
     let process_id: Box<str> = id.into();
     match request {
-        KeptRequest::Write { chunk, write_id } => {
+        KeeperRequest::Write { chunk, write_id } => {
             // With an id the answer says what became of it; without one it may be an error for the client.
             Request::Write(StdinWrite { chunk, write_id, process_id, caller })
         }
-        KeptRequest::CloseStdin => Request::CloseStdin(caller, process_id),
-        KeptRequest::Resize(size) => Request::Resize(size, caller, process_id),
-        KeptRequest::Signal(signal) => Request::Signal(signal, caller),
-        KeptRequest::Terminate { grace_ms, whole_tree } => {
+        KeeperRequest::CloseStdin => Request::CloseStdin(caller, process_id),
+        KeeperRequest::Resize(size) => Request::Resize(size, caller, process_id),
+        KeeperRequest::Signal(signal) => Request::Signal(signal, caller),
+        KeeperRequest::Terminate { grace_ms, whole_tree } => {
             let mode = grace_ms.map_or(wire::TerminateMode::Force, |timeout_ms| {
                 wire::TerminateMode::Graceful { timeout_ms }
             });

@@ -21,7 +21,7 @@ use crate::state::{
     state_dir,
 };
 
-/// A log on a full disk needs room for two segments to go on, so they are small; many files are slow, so not too small.
+/// A log on a full disk needs room for two segments to continue, so they are small; not too small, as many files are slow.
 const SMALLEST_SEGMENT: u64 = 64 << 10;
 const LARGEST_SEGMENT: u64 = 8 << 20;
 
@@ -51,7 +51,7 @@ impl Deletions {
     }
 }
 
-/// What logs may use.
+/// The disk space that logs may use.
 #[derive(Debug)]
 pub(super) struct SessionQuotas {
     pub(super) server: Arc<Quota>,
@@ -72,17 +72,17 @@ impl SessionQuotas {
     }
 }
 
-/// What the keeper has to know of a description.
+/// The part of a description that the keeper reads.
 #[derive(Default, serde::Deserialize)]
 struct SessionOf {
     session: String,
 }
 
 impl Keeper {
-    /// Counts the disk space of what is there already.
+    /// Counts the disk space of existing logs.
     pub(super) fn count_leftovers(&self) {
         let entries: Vec<_> = fs::read_dir(self.state.processes()).into_iter().flatten().flatten().collect();
-        // What the keeper before this one could not delete completely.
+        // Logs that the previous keeper could not delete completely.
         let is_deleted = |entry: &&fs::DirEntry| entry.path().extension().is_some_and(|kind| kind == DELETED);
         let deleted: Vec<_> = entries.iter().filter(is_deleted).map(fs::DirEntry::path).collect();
         if !deleted.is_empty() {

@@ -13,12 +13,12 @@ use remex_log::Space as _;
 use remex_proto::{ErrorKind, RpcError};
 
 use super::{
-    Announcer, Entry, Keeper, Kept,
+    Announcer, Entry, Keeper, Process,
     link::{LinkCaller, ServerLink},
     space::{DELETED, log_options},
 };
 use crate::{
-    process::{Caller as _, DiskLogWriter, KeptSpec, Owner as _, broken},
+    process::{Caller as _, DiskLogWriter, KeeperSpec, Owner as _, broken},
     state::{
         durable::{DESCRIPTION, START_NOTE, StartNote, not_synced},
         keeper_link::message::{FREE_DISK, Failure, FromKeeper, Key, NewProcess, StartFailure},
@@ -27,7 +27,7 @@ use crate::{
 };
 
 impl Keeper {
-    /// Starts a process, and tells the server of now how that went.
+    /// Starts a process, and reports the outcome to the server that is linked by then.
     pub(super) fn start(self: &Arc<Self>, new: NewProcess, link: &Arc<ServerLink>) {
         let NewProcess { key, session, description, request, start, rules } = new;
         let refuse = |error: &RpcError| {
@@ -39,16 +39,16 @@ impl Keeper {
         };
         let quota = self.quota_of(&session);
         let dir = self.state.processes().join(key.dir_name());
-        let created = self.spares.create_log(&dir, &description, log_options(&rules), Arc::clone(&quota));
+        let created = self.prepared.create_log(&dir, &description, log_options(&rules), Arc::clone(&quota));
         let writer = match created {
             Ok(writer) => writer,
             Err(error) => return refuse(&not_created(&rules.id, &error)),
         };
         let (log, must_sync) = (DiskLogWriter::new(writer, rules.evicts, rules.sync), rules.sync);
-        let spec = KeptSpec { rules: rules.clone(), tag: start.tag };
+        let spec = KeeperSpec { rules: rules.clone(), tag: start.tag };
         let announcer = Announcer::new(key, Arc::downgrade(self));
         let (process, attempt) =
-            Kept::kept(spec, &self.host, Arc::downgrade(self), &self.account, log, announcer);
+            Process::in_keeper(spec, &self.host, Arc::downgrade(self), &self.account, log, announcer);
         let (process_of_entry, request) = (Arc::clone(&process), request.into());
         let entry = Entry { process: process_of_entry, description, request, quota, started: None, rules };
         self.processes().insert(key, entry);
@@ -72,25 +72,25 @@ impl Keeper {
             // Since the program runs, the attempt can no longer be aborted.
             let is_abandoned = starting.with_audience(|announcer| announcer.is_abandoned);
             if recorded.is_ok() && !is_abandoned {
-                return starting.run_kept(child, note.at_ms, keeper, caller).await;
+                return starting.run_in_keeper(child, note.at_ms, keeper, caller).await;
             }
             starting.kill_unrecorded(child).await;
             match recorded {
                 Err(error) => caller.answer(Err(not_synced(&starting.id, &error))),
-                // Without an answer, the server is told that it was aborted.
+                // Dropped without an answer, it reports to the server that the start was aborted.
                 Ok(()) => drop(caller),
             }
             keeper.not_started(&starting);
         };
         self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
-        self.refill_spares();
+        self.refill_prepared_logs();
     }
 
     /// Returns why the log of another start of a process cannot be created, if it cannot.
     pub(super) fn try_log(self: &Arc<Self>, key: Key) -> Option<Failure> {
         let Entry { description, quota, rules, .. } = self.processes().get(&key).cloned()?;
         let dir = self.state.processes().join(format!("{}-tried.{DELETED}", key.dir_name()));
-        let created = self.spares.create_log(&dir, &description, log_options(&rules), Arc::clone(&quota));
+        let created = self.prepared.create_log(&dir, &description, log_options(&rules), Arc::clone(&quota));
         let mut writer = match created {
             Ok(writer) => writer,
             Err(error) => return Some((&not_created(&rules.id, &error)).into()),
@@ -101,19 +101,22 @@ impl Keeper {
         drop(writer);
         let _ = fs::remove_dir_all(dir);
         quota.release(bytes);
-        self.refill_spares();
+        self.refill_prepared_logs();
         None
     }
 
-    /// Creates directories for the next starts while nobody waits for them.
-    pub(super) fn refill_spares(self: &Arc<Self>) {
-        if self.spares.needs_refill() {
+    /// Creates directories for the next starts in the background.
+    pub(super) fn refill_prepared_logs(self: &Arc<Self>) {
+        if self.prepared.needs_refill() {
             let keeper = Arc::clone(self);
             self.host.spawn(async move {
                 let filling = Arc::clone(&keeper);
-                let _ =
-                    keeper.host.own_threads().run(ServerWork::Spares, move || filling.spares.refill()).await;
-                keeper.spares.refilled();
+                let _ = keeper
+                    .host
+                    .own_threads()
+                    .run(ServerWork::Spares, move || filling.prepared.refill())
+                    .await;
+                keeper.prepared.refilled();
             });
         }
     }
@@ -133,7 +136,7 @@ impl Keeper {
     }
 
     /// Notes in its log that a process runs; if that must survive a power failure, waits until it is on the disk.
-    async fn record_start(&self, process: &Kept, note: StartNote, must_sync: bool) -> io::Result<()> {
+    async fn record_start(&self, process: &Process, note: StartNote, must_sync: bool) -> io::Result<()> {
         let note = serde_json::to_vec(&note).unwrap_or_default();
         let noted = process.with_log(|log| {
             log.files().note(START_NOTE, &note)?;
@@ -156,8 +159,8 @@ impl Keeper {
     }
 
     /// Forgets a process that did not start.
-    fn not_started(&self, process: &Arc<Kept>) {
-        process.fail_kept();
+    fn not_started(&self, process: &Arc<Process>) {
+        process.fail_in_keeper();
         self.on_broken(process);
     }
 }

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_lacks_is_named_with_what_to_do() {
+    fn the_reason_why_users_cannot_be_switched_is_named_with_a_hint() {
         let error = cannot_switch("ann", &CannotSwitchUser::NotRoot(1000));
         assert_eq!(
             error.to_string(),

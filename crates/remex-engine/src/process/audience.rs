@@ -17,7 +17,7 @@ pub trait Audience: fmt::Debug + Send + Sized + 'static {
     /// Sends requests to the process.
     type Caller: Caller;
 
-    /// What it sees of the state that only some kinds of processes have.
+    /// The view of the state that depends on the kind of process.
     type State: KindState + ?Sized;
 
     /// How it and the owner refer to a process.
@@ -36,7 +36,7 @@ pub trait Audience: fmt::Debug + Send + Sized + 'static {
         now: Instant,
     ) -> Hold;
 
-    /// Called when the log has no room, so that the audience says what it has received.
+    /// Called when the log has no room, so that the audience acknowledges what it has received.
     fn on_full(&self) {}
 
     /// Returns the bytes of output up to an event, if the audience knows that of an event that the log no longer has.
@@ -50,7 +50,7 @@ pub trait Audience: fmt::Debug + Send + Sized + 'static {
     /// Called when the log has new events.
     fn on_events(process: &Self::Handle, state: &mut ProcessState<Self>);
 
-    /// Called after a change of the process that is no event, which most audiences see themselves.
+    /// Called after a change of the process that is not an event of its log.
     fn on_change(_process: &Self::Handle, _state: &mut ProcessState<Self>) {}
 
     /// Returns whether so much output is pending that the audience must be notified at once.

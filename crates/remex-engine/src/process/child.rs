@@ -1,4 +1,4 @@
-//! What a process has whose child this program runs itself: in a server, or in the keeper. Start at [`ChildState`].
+//! The part of a process whose child this program runs itself, in a server or in the keeper. Start at [`ChildState`].
 
 use std::{
     io,
@@ -15,30 +15,30 @@ use super::{
     Audience, Engine, Exit, Holding, Kind, KindState, LogWriter, ProcessState, Request,
     coalesce::ReadCoalescing,
     input::Input,
-    start::Confined,
-    task::{GATHER, Runner},
+    start::ConfinementLevel,
+    task::{NOTIFY_INTERVAL, ProcessTask},
 };
 use crate::{shared::host::Host, state::keeper_link::message::ExitRecord};
 
 /// A kind of process that has a child.
 pub trait RunsChild<A: Audience>: Kind<A, State: HasChild<A::Caller>> {
-    /// What keeps the child within its limits.
+    /// Enforces the limits of the child.
     type Limits: ChildLimits;
 
-    /// Returns what tells this start of the process from all others under its id, where that is known.
+    /// Returns the incarnation, which distinguishes this start from others under the same id, if it is known.
     fn incarnation(&self) -> Option<u64>;
 
     /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log.
     fn judge_failure(state: &mut ProcessState<A, Self::State>, limits: &Self::Limits);
 
-    /// Returns the task unless it is to stop here, so that another program goes on.
-    fn pause_if_asked(runner: Runner<A, Self>) -> Option<Runner<A, Self>>;
+    /// Returns the task, unless it has to pause here for a handover.
+    fn pause_if_requested(task: ProcessTask<A, Self>) -> Option<ProcessTask<A, Self>>;
 }
 
-/// What keeps a child within its limits, besides its jail.
+/// Enforces the limits of a child, besides its jail.
 pub trait ChildLimits: Send + 'static {
     /// Returns what the answer to the start says of its sandbox.
-    fn level(&self) -> Confined;
+    fn level(&self) -> ConfinementLevel;
 
     /// Returns how many processes of its own cgroup the kernel has killed for lack of memory, if it has one.
     fn oom_kills(&self) -> Option<u64>;
@@ -59,7 +59,7 @@ pub trait HasChild<C>: KindState {
     fn writer(&mut self) -> &mut dyn LogWriter;
 }
 
-/// What changes of a child.
+/// The mutable state of a child.
 #[derive(Debug)]
 pub struct ChildState<C> {
     /// The child, until its task has ended. If the task panics, it is killed with its tree.
@@ -83,7 +83,7 @@ impl<C: super::Caller> ChildState<C> {
             input,
             input_charge: account.take(account::Kind::Input, 0),
             coalescing: ReadCoalescing::default(),
-            last_notified: now.checked_sub(GATHER).unwrap_or(now),
+            last_notified: now.checked_sub(NOTIFY_INTERVAL).unwrap_or(now),
             answer_due: true,
         }
     }
@@ -138,7 +138,7 @@ impl<A: Audience, K: RunsChild<A>> Engine<A, K> {
         now: Instant,
     ) -> Option<Instant> {
         let child = state.kind.child();
-        let (answer_due, at) = (child.answer_due, child.last_notified + GATHER);
+        let (answer_due, at) = (child.answer_due, child.last_notified + NOTIFY_INTERVAL);
         let view = K::view(state);
         if answer_due || now >= at || view.audience.has_large_backlog(&view.kind) {
             self.notify(state);

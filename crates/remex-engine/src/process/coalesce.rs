@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::task::GATHER;
+use super::task::NOTIFY_INTERVAL;
 
 /// A read of at most this size found a few lines, not part of bulk output.
 const SMALL_READ: usize = 2 << 10;
@@ -70,7 +70,7 @@ impl ReadCoalescing {
         if !may_delay || has_blocked {
             self.end();
         } else if found > 0 {
-            let time = if buffer == Buffer::Terminal { TERMINAL_DELAY } else { GATHER };
+            let time = if buffer == Buffer::Terminal { TERMINAL_DELAY } else { NOTIFY_INTERVAL };
             self.until = (self.small_reads >= CHATTY_READS).then(|| now + time);
         } else if self.until.is_some_and(|until| now >= until) {
             // The process is silent, so its next output counts as the first after a quiet period.
@@ -127,14 +127,14 @@ mod tests {
         let mut now = Instant::now();
         let mut coalescing = chatty(now);
         for _ in 0..100 {
-            now += GATHER;
+            now += NOTIFY_INTERVAL;
             coalescing.on_read(5_000, 5_000, false);
             assert!(!coalescing.is_enough(5_000) && coalescing.is_enough(80));
             assert!(coalescing.starts_delay(now, true, PIPES));
-            assert_eq!(coalescing.until(), Some(now + GATHER));
+            assert_eq!(coalescing.until(), Some(now + NOTIFY_INTERVAL));
         }
         assert!(coalescing.starts_delay(now, true, PIPES), "a wake for something else does not end a delay");
-        now += GATHER;
+        now += NOTIFY_INTERVAL;
         assert!(!coalescing.starts_delay(now, true, PIPES), "silence does");
         coalescing.on_read(80, 80, false);
         assert!(
@@ -159,9 +159,12 @@ mod tests {
         let now = Instant::now();
         let mut coalescing = chatty(now);
         coalescing.on_read(64 << 10, 64 << 10, false);
-        assert!(!coalescing.starts_delay(now + GATHER, true, PIPES));
+        assert!(!coalescing.starts_delay(now + NOTIFY_INTERVAL, true, PIPES));
         coalescing.on_read(80, 80, true);
-        assert!(!coalescing.starts_delay(now + GATHER, true, PIPES), "it has to show again that it chats");
+        assert!(
+            !coalescing.starts_delay(now + NOTIFY_INTERVAL, true, PIPES),
+            "it has to show again that it chats"
+        );
     }
 
     #[test]
@@ -169,7 +172,7 @@ mod tests {
         let mut now = Instant::now();
         let mut coalescing = chatty(now);
         for _ in 0..100 {
-            now += GATHER;
+            now += NOTIFY_INTERVAL;
             for len in [4_095, 4_095, 4_095, 84] {
                 coalescing.on_read(len, len, false);
             }
@@ -180,15 +183,15 @@ mod tests {
             coalescing.on_read(len, len, false);
             assert!(!coalescing.is_enough(len));
         }
-        assert!(!coalescing.starts_delay(now + GATHER, true, Buffer::Terminal));
+        assert!(!coalescing.starts_delay(now + NOTIFY_INTERVAL, true, Buffer::Terminal));
     }
 
     #[test]
     fn a_process_is_not_idle_before_a_delay_is_over() {
         let now = Instant::now();
-        let (mut coalescing, time) = (chatty(now), GATHER / 2);
+        let (mut coalescing, time) = (chatty(now), NOTIFY_INTERVAL / 2);
         assert_eq!(coalescing.idle_at(now, time), None);
-        assert!(!coalescing.starts_delay(now + GATHER, true, PIPES));
+        assert!(!coalescing.starts_delay(now + NOTIFY_INTERVAL, true, PIPES));
         assert_eq!(coalescing.idle_at(now, time), Some(now + time));
     }
 

@@ -7,17 +7,17 @@ use super::{
     kind::LocalState,
     log::{StoredLog, Unread},
     remote_process::RemoteState,
-    start::Confined,
+    start::ConfinementLevel,
 };
 use crate::shared::proxy::Denials;
 
 /// How much output is searched for the words of a denial.
 const JUDGED_BYTES: usize = 64 << 10;
 
-/// What programs say about files that a sandbox protects: the texts of `EROFS`, `EACCES` and `EPERM`.
+/// Error messages about files that a sandbox protects: the texts of `EROFS`, `EACCES` and `EPERM`.
 const FILE_DENIALS: [&str; 3] = ["Read-only file system", "Permission denied", "Operation not permitted"];
 
-/// What they say without a network.
+/// Error messages without a network.
 const NETWORK_DENIALS: [&str; 4] = [
     "Connection refused",
     "Could not resolve host",
@@ -25,16 +25,16 @@ const NETWORK_DENIALS: [&str; 4] = [
     "Temporary failure in name resolution",
 ];
 
-fn mentions_denial(output: &Snapshot, confined: Confined) -> bool {
-    let network: &[&str] = if confined == Confined::FilesAndNetwork { &NETWORK_DENIALS } else { &[] };
+fn mentions_denial(output: &Snapshot, confined: ConfinementLevel) -> bool {
+    let network: &[&str] = if confined == ConfinementLevel::FilesAndNetwork { &NETWORK_DENIALS } else { &[] };
     let mut texts =
         [&output.stderr, &output.pty, &output.stdout].into_iter().map(|text| String::from_utf8_lossy(text));
     texts.any(|text| FILE_DENIALS.iter().chain(network).any(|words| text.contains(words)))
 }
 
 /// Returns whether the sandbox caused a failure, if that is certain without the output.
-fn judge_exit(exit: &Exit, confined: Confined, denials: Option<&Denials>) -> Option<bool> {
-    if confined == Confined::No || exit.code == 0 {
+fn judge_exit(exit: &Exit, confined: ConfinementLevel, denials: Option<&Denials>) -> Option<bool> {
+    if confined == ConfinementLevel::No || exit.code == 0 {
         return Some(false);
     }
     match exit.signal.as_deref() {
@@ -46,14 +46,17 @@ fn judge_exit(exit: &Exit, confined: Confined, denials: Option<&Denials>) -> Opt
 }
 
 /// Returns whether the output of a failed process in files mentions a denial. Waits for the disk.
-pub(super) fn judge_stored(log: &mut StoredLog, confined: Confined) -> Result<bool, Unread> {
+pub(super) fn denied_by_stored_output(
+    log: &mut StoredLog,
+    confined: ConfinementLevel,
+) -> Result<bool, Unread> {
     Ok(mentions_denial(&log.snapshot(JUDGED_BYTES)?, confined))
 }
 
 impl<A: ServerAudience> ProcessState<A, LocalState<A::Caller>> {
     /// Records whether the sandbox probably caused a failure, now that all output before the exit is in the log in
     /// memory.
-    pub(super) fn judge_failure(&mut self, confined: Confined) {
+    pub(super) fn judge_failure(&mut self, confined: ConfinementLevel) {
         let LocalState { log, denials, .. } = &self.kind;
         let from_output =
             || log.snapshot(JUDGED_BYTES).is_ok_and(|output| mentions_denial(&output, confined));
@@ -66,7 +69,7 @@ impl<A: ServerAudience> ProcessState<A, LocalState<A::Caller>> {
 
 impl<A: ServerAudience> ProcessState<A, RemoteState<A::Caller>> {
     /// Records whether the sandbox caused a failure; returns false if only the output can tell, which is in files.
-    pub(super) fn judge_kept(&mut self, confined: Confined) -> bool {
+    pub(super) fn judge_without_output(&mut self, confined: ConfinementLevel) -> bool {
         let Some(exit) = &mut self.exit else { return true };
         let judged = judge_exit(exit, confined, None);
         exit.sandbox_denied = judged.unwrap_or(false);

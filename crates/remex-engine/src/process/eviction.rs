@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_eviction_is_told_at_once_and_the_others_once_a_minute() {
+    fn the_first_eviction_is_logged_at_once_and_later_ones_once_a_minute() {
         let (mut evictions, start) = (Evictions::default(), Instant::now());
         let counted = [(0, 0), (1, 7), (2, 5), (59, 5), (61, 1), (62, 0), (200, 3)]
             .map(|(second, bytes)| evictions.count(bytes, start + Duration::from_secs(second)));

@@ -1,4 +1,4 @@
-//! What a process keeps in memory besides its output and input.
+//! The memory that a process needs besides its output and input.
 
 use std::{collections::BTreeMap, time::Instant};
 

@@ -1,4 +1,4 @@
-//! What only the keeper does with an engine: it has a log on disk, and its start and requests come from a server.
+//! The keeper's kind of process: its log is on disk, and its start and requests come from a server.
 
 use std::{
     io,
@@ -15,14 +15,14 @@ use remex_proto::{
 };
 
 use super::{
-    Audience, ChildRules, ChildState, DiskLogWriter, Engine, Kind, KindState, Lifecycle, LogWriter,
-    Placement, ProcessLog, ProcessState, Request, RunsChild, StdinWrite,
+    Audience, ChildRules, ChildState, DiskLogWriter, Engine, EngineContext, Kind, KindState, Lifecycle,
+    LogWriter, ProcessLog, ProcessState, Request, RunsChild, StdinWrite,
     child::{self, ChildLimits, HasChild},
+    handover::Handover,
     input::Input,
     launch,
-    leaving::Leaving,
-    start::{Announce, Confined},
-    task::Runner,
+    start::{Announce, ConfinementLevel},
+    task::ProcessTask,
     terminate,
 };
 use crate::{
@@ -41,35 +41,36 @@ pub struct InKeeper {
 
 pub(crate) type KeeperProcess<A> = Engine<A, InKeeper>;
 
-/// What changes of a child in the keeper.
+/// The mutable state of a child in the keeper.
 #[derive(Debug)]
 pub struct KeeperState<A: KeeperAudience> {
     pub(crate) log: DiskLogWriter,
     pub(super) child: ChildState<A::Caller>,
-    /// Whether another program will go on with it.
-    pub(super) leaving: Leaving<A>,
+    /// Whether the task is pausing for a handover.
+    pub(super) handover: Handover<A>,
 }
 
-/// What the keeper knows about a process.
+/// The specification of a process in the keeper.
 #[derive(Debug)]
-pub(crate) struct KeptSpec {
+pub(crate) struct KeeperSpec {
     pub(crate) rules: Rules,
     pub(crate) tag: Tag,
 }
 
 impl<A: KeeperAudience> KeeperProcess<A> {
     /// Creates the handle of a process that starts in the keeper, and what aborts its start.
-    pub(crate) fn kept(
-        spec: KeptSpec,
+    pub(crate) fn in_keeper(
+        spec: KeeperSpec,
         host: &Arc<Host>,
         owner: Weak<A::Owner>,
         account: &Arc<Account>,
         log: DiskLogWriter,
         audience: A,
     ) -> (Arc<Self>, Attempt) {
-        let KeptSpec { rules, tag } = spec;
+        let KeeperSpec { rules, tag } = spec;
         let input = Input::new(&limits_of(&rules, host), account);
-        let process = Self::with_input(&rules, Placement { owner, host, account, tag }, log, input, audience);
+        let process =
+            Self::with_input(&rules, EngineContext { owner, host, account, tag }, log, input, audience);
         let attempt = Attempt::default();
         process.state().lifecycle = Lifecycle::Starting(attempt.clone());
         (Arc::new(process), attempt)
@@ -77,18 +78,18 @@ impl<A: KeeperAudience> KeeperProcess<A> {
 
     pub(super) fn with_input(
         rules: &Rules,
-        placement: Placement<'_, A>,
+        context: EngineContext<'_, A>,
         log: DiskLogWriter,
         input: Input<A::Caller>,
         audience: A,
     ) -> Self {
         let state =
-            KeeperState { log, child: ChildState::new(input, placement.account), leaving: Leaving::No };
-        Engine::new(rules.id.clone(), placement, audience, InKeeper { rules: rules_of(rules) }, state)
+            KeeperState { log, child: ChildState::new(input, context.account), handover: Handover::No };
+        Engine::new(rules.id.clone(), context, audience, InKeeper { rules: rules_of(rules) }, state)
     }
 
-    /// Runs until all output of a new child, whose start is recorded, is in the log.
-    pub(crate) async fn run_kept(
+    /// Runs until all output of a new child, whose start has been recorded, is in the log.
+    pub(crate) async fn run_in_keeper(
         self: Arc<Self>,
         child: Child,
         started_at_ms: u64,
@@ -105,7 +106,7 @@ impl<A: KeeperAudience> KeeperProcess<A> {
     }
 
     /// Records that the process did not start.
-    pub(crate) fn fail_kept(&self) {
+    pub(crate) fn fail_in_keeper(&self) {
         let requests = {
             let mut state = self.state();
             state.lifecycle = Lifecycle::Failed;
@@ -207,8 +208,8 @@ impl<A: KeeperAudience> RunsChild<A> for InKeeper {
 
     fn judge_failure(_state: &mut ProcessState<A, KeeperState<A>>, _limits: &KnownToServer) {}
 
-    fn pause_if_asked(runner: Runner<A, Self>) -> Option<Runner<A, Self>> {
-        runner.leave_if_asked()
+    fn pause_if_requested(task: ProcessTask<A, Self>) -> Option<ProcessTask<A, Self>> {
+        task.pause_if_requested()
     }
 }
 
@@ -249,8 +250,8 @@ impl<A: KeeperAudience> HasChild<A::Caller> for KeeperState<A> {
 pub struct KnownToServer;
 
 impl ChildLimits for KnownToServer {
-    fn level(&self) -> Confined {
-        Confined::No
+    fn level(&self) -> ConfinementLevel {
+        ConfinementLevel::No
     }
 
     fn oom_kills(&self) -> Option<u64> {

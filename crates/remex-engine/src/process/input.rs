@@ -138,7 +138,7 @@ impl<C: Caller> Input<C> {
         InputRecord { ledger: self.ledger.record(), accepted: accepted.into(), state: self.state }
     }
 
-    /// Returns the input that goes on where another one was recorded.
+    /// Restores the input from a record.
     pub(super) fn resume(limits: &Limits, account: &Arc<Account>, record: &InputRecord) -> Self {
         let mut input = Self::new(limits, account);
         input.ledger = StdinLedger::resume(ledger_limits(limits), &record.ledger);

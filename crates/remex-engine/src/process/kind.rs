@@ -1,4 +1,4 @@
-//! What one kind of process has that the others have not, and the children of a server itself.
+//! What differs between the kinds of processes, and the local kind: children of the server itself.
 //!
 //! There are three kinds: a child of a server ([`Local`]), a child in its keeper, and what a server sees of that. Clients
 //! read the first and the last; the first two have a child. Start at [`Kind`].
@@ -16,14 +16,14 @@ use super::{
     child::{self, HasChild, RunsChild},
     launch::Confinement,
     searches::Searches,
-    task::Runner,
+    task::ProcessTask,
     terminate,
 };
 use crate::shared::proxy::Denials;
 
-/// One of the three kinds of processes, and what does not change of it.
+/// One of the three kinds of processes, with its immutable part.
 pub trait Kind<A: Audience>: fmt::Debug + Send + Sync + Sized + 'static {
-    /// What changes of it, in the state of the process.
+    /// Its mutable part, within the state of the process.
     type State: KindState;
 
     fn rules(&self) -> &ChildRules;
@@ -52,7 +52,7 @@ pub trait Kind<A: Audience>: fmt::Debug + Send + Sync + Sized + 'static {
         is_cancelled: &dyn Fn(&A::Caller) -> bool,
     ) -> (bool, Vec<A::Caller>);
 
-    /// Has what is left of the output read, wherever the child runs.
+    /// Requests that the rest of the output is read, whichever program runs the child.
     fn read_rest(process: &Engine<A, Self>);
 
     /// Called when the task has ended.
@@ -78,7 +78,7 @@ pub trait Kind<A: Audience>: fmt::Debug + Send + Sync + Sized + 'static {
     fn end_log(state: &mut ProcessState<A, Self::State>);
 }
 
-/// What changes of a process of one kind.
+/// The mutable state of one kind of process.
 pub trait KindState: fmt::Debug + Send + 'static {
     fn log_state(&self) -> &dyn ProcessLog;
 
@@ -116,11 +116,11 @@ pub trait ServedKind<A: ServerAudience>: Kind<A, State: ServedState> {
     fn served(&self) -> &Served;
 }
 
-/// What every process in a server has.
+/// The part that every process in a server has.
 #[derive(Debug)]
 pub struct Served {
     pub(super) spec: Spec,
-    /// What it keeps besides output and input: ids, the command line, labels.
+    /// Memory besides output and input: ids, the command line, labels.
     pub(super) kept: Charge,
     /// Wakes reads, searches and waits for silence: the log has new events.
     pub(super) output: Notify,
@@ -138,7 +138,7 @@ pub struct Local(pub(super) Served);
 
 pub(crate) type LocalProcess<A> = Engine<A, Local>;
 
-/// What changes of a child of the server.
+/// The mutable state of a child of the server.
 #[derive(Debug)]
 pub struct LocalState<C> {
     pub(super) log: OutputLog,
@@ -233,8 +233,8 @@ impl<A: ServerAudience> RunsChild<A> for Local {
         state.judge_failure(limits.level);
     }
 
-    fn pause_if_asked(runner: Runner<A, Self>) -> Option<Runner<A, Self>> {
-        Some(runner)
+    fn pause_if_requested(task: ProcessTask<A, Self>) -> Option<ProcessTask<A, Self>> {
+        Some(task)
     }
 }
 

@@ -11,8 +11,8 @@ use super::{
     child::{ChildLimits, HasChild as _},
     managed::ProxyRules,
     pipes::Pipes,
-    start::{Announce, Confined, not_durable},
-    task::{Ending, Runner},
+    start::{Announce, ConfinementLevel, not_durable},
+    task::{Ending, ProcessTask},
     terminate,
 };
 use crate::{shared::host::Host, state::keeper_link::message::StartFailure};
@@ -23,7 +23,7 @@ pub(super) async fn run<A: ServerAudience>(starting: Starting<A>, owner: Arc<A::
     let announce = Announce { start_id, caller: Some(caller), started_at_ms: None };
     match process {
         ServerProcess::Local(process) => match process.attempt(&*owner, command, &slots).await {
-            Ok(Made { child, confined, rules }) => {
+            Ok(StartedChild { child, confined, rules }) => {
                 let limits = |cgroup| Confinement { level: confined, cgroup };
                 let (proxied, client) = (Arc::clone(&process), Arc::clone(&owner));
                 let serve = move |socket| {
@@ -37,7 +37,7 @@ pub(super) async fn run<A: ServerAudience>(starting: Starting<A>, owner: Arc<A::
         },
         ServerProcess::Remote(process) => match process.attempt(&*owner, command, &slots).await {
             Ok(started) => {
-                process.announce_kept(&*owner, started, announce);
+                process.announce_remote_start(&*owner, started, announce);
                 process.follow_keeper(owner).await;
             }
             Err(error) => process.fail(&*owner, announce, &error),
@@ -82,33 +82,33 @@ pub(crate) async fn run_child<A: Audience, K: RunsChild<A>>(
         terminate::force(&process, &leader, None);
     }
     let now = Instant::now();
-    let runner = Runner {
+    let task = ProcessTask {
         exit: child.exit,
         limits,
         pipes,
         started: now,
         end: Ending::Running,
-        gather_until: None,
+        notify_by: None,
         turn_over: false,
         killed: false,
         timed_out: false,
         process,
         owner,
     };
-    runner.process.state().last_output = now;
-    runner.run().await;
+    task.process.state().last_output = now;
+    task.run().await;
 }
 
-/// What keeps a child of the server within its limits.
+/// Enforces the limits of a child of the server.
 #[derive(Debug)]
 pub struct Confinement {
-    pub(super) level: Confined,
+    pub(super) level: ConfinementLevel,
     /// Its own cgroup, if it has one.
     pub(super) cgroup: Option<Cgroup>,
 }
 
 impl ChildLimits for Confinement {
-    fn level(&self) -> Confined {
+    fn level(&self) -> ConfinementLevel {
         self.level
     }
 
@@ -128,16 +128,16 @@ impl ChildLimits for Confinement {
     }
 }
 
-/// A child of the server, what it is kept from, and the proxy that it has nevertheless.
-pub struct Made {
+/// A started child of the server, with its confinement and the rules of its proxy, if it has one.
+pub struct StartedChild {
     pub(super) child: Box<Child>,
-    pub(super) confined: Confined,
+    pub(super) confined: ConfinementLevel,
     pub(super) rules: Option<ProxyRules>,
 }
 
 /// A kind of process that a server starts.
 pub trait Starts<A: ServerAudience>: ServedKind<A> {
-    /// What a successful start leads to.
+    /// The result of a successful start.
     type Started: Send;
 
     /// Starts a command that is confined as it must be.
@@ -145,26 +145,26 @@ pub trait Starts<A: ServerAudience>: ServedKind<A> {
         process: &Arc<Engine<A, Self>>,
         owner: &A::Owner,
         start: Start,
-        confined: Confined,
+        confined: ConfinementLevel,
         rules: Option<ProxyRules>,
         attempt: &Attempt,
     ) -> impl Future<Output = Result<Self::Started, RpcError>> + Send;
 }
 
 impl<A: ServerAudience> Starts<A> for Local {
-    type Started = Made;
+    type Started = StartedChild;
 
     async fn launch(
         process: &Arc<LocalProcess<A>>,
         _owner: &A::Owner,
         start: Start,
-        confined: Confined,
+        confined: ConfinementLevel,
         rules: Option<ProxyRules>,
         attempt: &Attempt,
-    ) -> Result<Made, RpcError> {
+    ) -> Result<StartedChild, RpcError> {
         let made = process.host.spawner().attempt(start, attempt).await;
         let child = made.map_err(|error| process.start_error(&error))?;
-        Ok(Made { child: Box::new(child), confined, rules })
+        Ok(StartedChild { child: Box::new(child), confined, rules })
     }
 }
 
@@ -176,7 +176,7 @@ impl<A: ServerAudience> Starts<A> for Remote {
         process: &Arc<RemoteProcess<A>>,
         owner: &A::Owner,
         start: Start,
-        confined: Confined,
+        confined: ConfinementLevel,
         rules: Option<ProxyRules>,
         _attempt: &Attempt,
     ) -> Result<(u32, u64), RpcError> {

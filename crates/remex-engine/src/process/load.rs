@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_get_rarer_up_to_two_seconds() {
+    fn the_backoff_grows_up_to_two_seconds() {
         let mut backoff = Backoff::default();
         let delays: Vec<_> = (0..40).map(|_| backoff.next_delay().as_millis()).collect();
         assert_eq!(delays[..7], [50, 100, 200, 400, 800, 1600, 2000]);

@@ -52,7 +52,7 @@ impl From<TryReserveError> for Unread {
     }
 }
 
-/// What is known of a log without reading it.
+/// The extent of a log, known without reading it.
 pub trait LogState {
     /// Returns the number of the next event.
     fn next_seq(&self) -> Seq;
@@ -112,7 +112,7 @@ pub trait LogReader: LogState {
     }
 }
 
-/// What the task of a process records its output and its end in.
+/// The log to which the task of a process appends output and its end.
 pub trait LogWriter: LogState {
     /// Returns how many bytes may be appended now; 0 means that the process must wait.
     fn room(&mut self, hold: Hold, budget: usize) -> usize;

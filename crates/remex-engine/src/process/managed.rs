@@ -30,10 +30,10 @@ const DIRECT_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// Hosts to reach without the proxy: those in the jail.
 const DIRECT: &str = "localhost,127.0.0.1,::1";
 
-/// How long a question and its answer may be under way, besides the time that the client has to decide.
+/// How long a question and its answer may be in transit, besides the time that the client has to decide.
 const TRAVEL_TIME: Duration = Duration::from_secs(5);
 
-/// What the proxy of a process does.
+/// The rules of the proxy of a process.
 #[derive(Debug)]
 pub struct ProxyRules {
     pub(super) hosts: Hosts,
@@ -137,7 +137,7 @@ fn hosts(proxy: &NetworkProxy) -> Result<sandbox::Hosts, RpcError> {
 
 /// Tells programs where the proxy is, whatever their environment said.
 ///
-/// What is listed of the server's own host is reached through the proxy as well, so then nothing is left out.
+/// If the server's own host is listed, it is reached through the proxy as well, so that no host bypasses the proxy.
 pub(super) fn point_to_proxy(env: &mut Vec<(OsString, OsString)>, hosts: &Hosts) {
     env.retain(|(name, _)| !PROXY_VARIABLES.iter().chain(&DIRECT_VARIABLES).any(|variable| name == variable));
     let proxy = format!("http://127.0.0.1:{PROXY_PORT}");

@@ -24,7 +24,7 @@ use crate::process::LOG_TARGET;
 /// More than a terminal can buffer: all output printed before an exit is within this limit.
 const TERMINAL_BYTES: usize = 256 << 10;
 
-/// A read from a terminal that returns this much is a piece of bulk output, of which it returns little at a time.
+/// A terminal returns bulk output in small reads; one that returns at least this much is taken for a part of it.
 const TERMINAL_BULK: usize = 2 << 10;
 
 /// How often a source is looked at whose last writer may have ended.
@@ -199,12 +199,12 @@ impl Pipes {
         [available(&self.out[0]), available(&self.out[1])]
     }
 
-    /// Allows to read what is left in a source that nothing writes to any more, although there is no room for it.
+    /// Allows reading the rest of a source that has no writer left, even if there is no room for it.
     pub(super) fn read_rest(&mut self) {
         self.reads_rest = true;
     }
 
-    /// Returns when to try that again: nothing tells when the last writer of a full log ends.
+    /// Returns when to try that again: no event announces that the last writer has ended while the log is full.
     pub(super) fn recheck_at(&self) -> Option<Instant> {
         (self.reads_rest && self.is_open()).then(|| Instant::now() + REST_RECHECK)
     }

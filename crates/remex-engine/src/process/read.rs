@@ -28,7 +28,7 @@ const CHUNK_COST: u64 = 200;
 
 /// Why a read has no answer yet.
 #[derive(Debug, PartialEq, Eq)]
-pub enum NotRead {
+pub enum ReadError {
     /// Its answer may need this many bytes, which do not fit.
     TooLong(u64),
     /// The host has no memory for it.
@@ -39,9 +39,9 @@ pub enum NotRead {
     Unreadable(RpcError),
 }
 
-impl From<TryReserveError> for NotRead {
+impl From<TryReserveError> for ReadError {
     fn from(_: TryReserveError) -> Self {
-        NotRead::NoMemory
+        ReadError::NoMemory
     }
 }
 
@@ -113,14 +113,14 @@ impl<A: ServerAudience> ServerProcess<A> {
 
     /// Returns the beginning and end of the output, unless that may need more than `room`. May read files, but without
     /// holding up anything else.
-    pub fn snapshot(&self, max_bytes: Option<u64>, room: u64) -> Result<wire::SnapshotReply, NotRead> {
+    pub fn snapshot(&self, max_bytes: Option<u64>, room: u64) -> Result<wire::SnapshotReply, ReadError> {
         let max_bytes = limit_of(max_bytes);
         let max_len = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         let (state, snapshot) = {
             let state = self.state();
             let cost = max_bytes.min(state.kind.log().held_bytes());
             if cost > room {
-                return Err(NotRead::TooLong(cost));
+                return Err(ReadError::TooLong(cost));
             }
             match (state.kind.log().snapshot(max_len), state.kind.log().stored()) {
                 (Err(Unread::OnDisk), Some(mut log)) => {
@@ -131,7 +131,7 @@ impl<A: ServerAudience> ServerProcess<A> {
                 (snapshot, _) => (state, snapshot),
             }
         };
-        let snapshot = snapshot.map_err(|unread| not_read(&self.id, unread))?;
+        let snapshot = snapshot.map_err(|unread| read_error(&self.id, unread))?;
         let mut reply = wire::SnapshotReply::default();
         reply.stdout = Blob::from(snapshot.stdout);
         reply.stderr = Blob::from(snapshot.stderr);
@@ -152,34 +152,34 @@ impl<A: ServerAudience> ProcessState<A> {
         read: &wire::Read,
         room: u64,
         stored: Option<StoredRead>,
-    ) -> Result<Read, NotRead> {
-        let gathered = self.gather(read, room, stored).map_err(|stopped| match stopped {
-            Stopped::TooLong(needed) => NotRead::TooLong(needed),
-            Stopped::Unread(unread) => not_read(process, unread),
+    ) -> Result<Read, ReadError> {
+        let builder = self.build(read, room, stored).map_err(|error| match error {
+            BuildError::TooLong(needed) => ReadError::TooLong(needed),
+            BuildError::Unread(unread) => read_error(process, unread),
         })?;
-        Ok(reply(self, read, gathered))
+        Ok(reply(self, read, builder))
     }
 
-    fn gather(
+    fn build(
         &mut self,
         read: &wire::Read,
         room: u64,
         stored: Option<StoredRead>,
-    ) -> Result<Gathered, Stopped> {
-        let mut gathered = match stored {
+    ) -> Result<ReadBuilder, BuildError> {
+        let mut builder = match stored {
             None => {
                 let known_end = self.audience.end_of(read.after_seq.unwrap_or(0));
-                Gathered::begin(self.kind.log_mut(), read, known_end, room)?
+                ReadBuilder::begin(self.kind.log_mut(), read, known_end, room)?
             }
-            Some(StoredRead { gathered }) => {
+            Some(StoredRead { builder }) => {
                 if let Some(own) = self.kind.log_mut().disk() {
-                    own.learn_ends(gathered.ends.iter().copied());
+                    own.learn_ends(builder.ends.iter().copied());
                 }
-                gathered
+                builder
             }
         };
-        gathered.catch_up(self.kind.log_mut(), limit_of(read.max_bytes))?;
-        Ok(gathered)
+        builder.catch_up(self.kind.log_mut(), limit_of(read.max_bytes))?;
+        Ok(builder)
     }
 }
 
@@ -195,52 +195,52 @@ pub struct StoredOutput {
 /// What was read from files.
 #[derive(Debug)]
 pub struct StoredRead {
-    gathered: Gathered,
+    builder: ReadBuilder,
 }
 
 impl StoredOutput {
     /// Reads the files, unless the answer may need more than `room`. Waits for the disk.
-    pub fn read(mut self, read: &wire::Read, room: u64) -> Result<StoredRead, NotRead> {
+    pub fn read(mut self, read: &wire::Read, room: u64) -> Result<StoredRead, ReadError> {
         let known_end = self.known_end;
-        let gathered = Gathered::begin(&mut self.log, read, known_end, room).and_then(|mut gathered| {
-            gathered.go_on(&mut self.log, limit_of(read.max_bytes))?;
-            Ok(gathered)
+        let builder = ReadBuilder::begin(&mut self.log, read, known_end, room).and_then(|mut builder| {
+            builder.fill(&mut self.log, limit_of(read.max_bytes))?;
+            Ok(builder)
         });
-        match gathered {
-            Ok(gathered) => Ok(StoredRead { gathered }),
-            Err(Stopped::TooLong(needed)) => Err(NotRead::TooLong(needed)),
-            Err(Stopped::Unread(unread)) => Err(not_read(&self.process, unread)),
+        match builder {
+            Ok(builder) => Ok(StoredRead { builder }),
+            Err(BuildError::TooLong(needed)) => Err(ReadError::TooLong(needed)),
+            Err(BuildError::Unread(unread)) => Err(read_error(&self.process, unread)),
         }
     }
 }
 
-/// Why output could not be gathered.
+/// Why output could not be collected.
 #[derive(Debug)]
-enum Stopped {
+enum BuildError {
     TooLong(u64),
     Unread(Unread),
 }
 
-impl From<Unread> for Stopped {
+impl From<Unread> for BuildError {
     fn from(unread: Unread) -> Self {
-        Stopped::Unread(unread)
+        BuildError::Unread(unread)
     }
 }
 
-impl From<TryReserveError> for Stopped {
+impl From<TryReserveError> for BuildError {
     fn from(error: TryReserveError) -> Self {
-        Stopped::Unread(error.into())
+        BuildError::Unread(error.into())
     }
 }
 
 /// Returns why a process cannot be read.
-fn not_read(process: &str, unread: Unread) -> NotRead {
+fn read_error(process: &str, unread: Unread) -> ReadError {
     match unread {
-        Unread::OnDisk => NotRead::OnDisk,
-        Unread::NoMemory => NotRead::NoMemory,
+        Unread::OnDisk => ReadError::OnDisk,
+        Unread::NoMemory => ReadError::NoMemory,
         Unread::Failed(error) => {
             warn_unreadable(process, &error);
-            NotRead::Unreadable(unreadable(process, Some(&error.to_string())))
+            ReadError::Unreadable(unreadable(process, Some(&error.to_string())))
         }
     }
 }
@@ -253,30 +253,30 @@ pub fn unreadable(process: &str, cause: Option<&str>) -> RpcError {
 }
 
 /// The size of an answer to a read, or an upper bound if that is small.
-struct Extent {
+struct ReadSize {
     bytes: u64,
     chunks: u64,
 }
 
-impl Extent {
+impl ReadSize {
     fn of(log: &mut (impl LogReader + ?Sized), after: Seq, max_bytes: Option<u64>) -> Result<Self, Unread> {
         let cursor = log.cursor_after(after);
         let events = log.next_seq().saturating_sub(after.max(log.first_seq() - 1).saturating_add(1));
-        let most = Extent { bytes: log.behind(&cursor), chunks: events };
+        let most = ReadSize { bytes: log.behind(&cursor), chunks: events };
         if most.cost() <= SHORT {
             return Ok(most);
         }
-        let (mut extent, mut cursor) = (Extent { bytes: 0, chunks: 0 }, cursor);
+        let (mut size, mut cursor) = (ReadSize { bytes: 0, chunks: 0 }, cursor);
         loop {
             if let Some(len) = log.peek_len(&cursor)?.filter(|len| *len > 0) {
-                if extent.chunks > 0 && extent.bytes.saturating_add(len as u64) > limit_of(max_bytes) {
-                    return Ok(extent);
+                if size.chunks > 0 && size.bytes.saturating_add(len as u64) > limit_of(max_bytes) {
+                    return Ok(size);
                 }
-                extent.bytes += len as u64;
-                extent.chunks += 1;
+                size.bytes += len as u64;
+                size.chunks += 1;
             }
             if log.next(&mut cursor)?.is_none() {
-                return Ok(extent);
+                return Ok(size);
             }
         }
     }
@@ -292,7 +292,7 @@ fn limit_of(max_bytes: Option<u64>) -> u64 {
 
 /// The output of an answer.
 #[derive(Debug)]
-struct Gathered {
+struct ReadBuilder {
     chunks: Vec<wire::Chunk>,
     /// Of which an answer has at most one, before its chunks.
     gaps: Vec<Gap>,
@@ -309,20 +309,20 @@ struct Gathered {
     is_early: bool,
 }
 
-impl Gathered {
+impl ReadBuilder {
     fn begin(
         log: &mut (impl LogReader + ?Sized),
         read: &wire::Read,
         known_end: Option<u64>,
         room: u64,
-    ) -> Result<Self, Stopped> {
+    ) -> Result<Self, BuildError> {
         let after = read.after_seq.unwrap_or(0);
-        let extent = Extent::of(log, after, read.max_bytes)?;
-        if extent.cost() > room {
-            return Err(Stopped::TooLong(extent.cost()));
+        let size = ReadSize::of(log, after, read.max_bytes)?;
+        if size.cost() > room {
+            return Err(BuildError::TooLong(size.cost()));
         }
         let [chunk_count, len] =
-            [extent.chunks, extent.bytes].map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+            [size.chunks, size.bytes].map(|most| usize::try_from(most).unwrap_or(usize::MAX));
         let mut chunks = Vec::new();
         chunks.try_reserve_exact(chunk_count)?;
         if !has_memory(len) {
@@ -330,7 +330,7 @@ impl Gathered {
         }
         let (gaps, ends, mut cursor) = (Vec::new(), Vec::new(), log.cursor_after(after));
         cursor.offset = cursor.offset.or(known_end);
-        Ok(Gathered {
+        Ok(ReadBuilder {
             chunks,
             gaps,
             bytes: 0,
@@ -353,19 +353,19 @@ impl Gathered {
     }
 
     /// Adds what is in memory, and came after files were read if they were; `log` is the process's own.
-    fn catch_up(&mut self, log: &mut dyn ServerLog, limit: u64) -> Result<(), Stopped> {
-        match self.go_on(log, limit) {
+    fn catch_up(&mut self, log: &mut dyn ServerLog, limit: u64) -> Result<(), BuildError> {
+        match self.fill(log, limit) {
             // The rest is for the next request.
-            Err(Stopped::Unread(Unread::OnDisk)) if !self.chunks.is_empty() || !self.gaps.is_empty() => {
+            Err(BuildError::Unread(Unread::OnDisk)) if !self.chunks.is_empty() || !self.gaps.is_empty() => {
                 (self.is_early, self.is_cut) = (true, true);
                 Ok(())
             }
-            gathered => gathered,
+            filled => filled,
         }
     }
 
     /// Adds what is available, up to `limit` bytes in all.
-    fn go_on(&mut self, log: &mut (impl LogReader + ?Sized), limit: u64) -> Result<(), Stopped> {
+    fn fill(&mut self, log: &mut (impl LogReader + ?Sized), limit: u64) -> Result<(), BuildError> {
         while !self.is_cut {
             if let Some(len) = log.peek_len(&self.cursor)?
                 && len > 0
@@ -397,9 +397,9 @@ impl Gathered {
     }
 }
 
-fn reply<A: ServerAudience>(state: &mut ProcessState<A>, read: &wire::Read, gathered: Gathered) -> Read {
-    let extent = gathered.extent();
-    let Gathered { chunks, gaps, covered, is_cut, is_early, .. } = gathered;
+fn reply<A: ServerAudience>(state: &mut ProcessState<A>, read: &wire::Read, builder: ReadBuilder) -> Read {
+    let extent = builder.extent();
+    let ReadBuilder { chunks, gaps, covered, is_cut, is_early, .. } = builder;
     let failure = state.failure();
     let (log, denials) = state.kind.log_and_denials();
     let past_newest = log.next_seq();
@@ -489,12 +489,12 @@ mod tests {
             max_bytes: None,
             wait_ms: None,
         };
-        let mut gathered = stored.read(&read, u64::MAX).unwrap().gathered;
+        let mut builder = stored.read(&read, u64::MAX).unwrap().builder;
         // Then the process writes on and ends, before the answer is complete.
         let mut known = append(&mut writer);
         (known.newest, known.exited, known.is_closed) = (known.newest + 2, Some(known.newest + 1), true);
         own.advance(known);
-        gathered.catch_up(&mut own, READ_BYTES).unwrap();
-        assert_eq!((gathered.chunks.len(), gathered.is_cut, gathered.is_early), (3, true, true));
+        builder.catch_up(&mut own, READ_BYTES).unwrap();
+        assert_eq!((builder.chunks.len(), builder.is_cut, builder.is_early), (3, true, true));
     }
 }

@@ -1,15 +1,15 @@
-//! Processes that run in the keeper, as the server sees them: requests go there, and events come from there.
+//! The server's view of processes in the keeper: requests are forwarded to it, and events come from it.
 //!
-//! What the keeper says is applied at once by the task that reads the link. The task of the process only tells the
-//! keeper what its log must hold, and retires the process at its end. Start at [`RemoteProcess`].
+//! The task that reads the link applies each message of the keeper at once. The task of the process only sends what the
+//! log must hold, and retires the process at its end. Start at [`RemoteProcess`].
 
+mod denial;
 mod description;
-mod insisting;
-mod judging;
 mod kind;
 mod relinking;
 mod space;
 mod starting;
+mod without_keeper;
 
 use std::{
     collections::BTreeMap,
@@ -30,11 +30,11 @@ use remex_proto::{
 use tokio::sync::oneshot;
 
 use super::{
-    Caller, Engine, Exit, Holding, Kind, Lifecycle, LogState as _, Owner as _, Placement, ProcessState,
+    Caller, Engine, EngineContext, Exit, Holding, Kind, Lifecycle, LogState as _, Owner as _, ProcessState,
     Request, Served, ServerAudience, ServerLog, Spec,
-    denied::judge_stored,
+    denied::denied_by_stored_output,
     log::DiskLogView,
-    start::{Announce, Confined, started_reply},
+    start::{Announce, ConfinementLevel, started_reply},
     start_request::StartRequest,
 };
 use crate::{
@@ -43,10 +43,10 @@ use crate::{
     state::{
         durable::close_lost,
         keeper_link::{
-            Epoch, KeeperLink, KeptListener, Sent,
+            Epoch, KeeperLink, LinkListener, Sent,
             message::{
-                ExitRecord, FromKeeper, KeptAnswer, KeptProcess, KeptRequest, Progress, RequestNumber,
-                StartFailure, ToKeeper,
+                ExitRecord, FromKeeper, KeeperAnswer, KeeperRequest, Progress, ReportedProcess,
+                RequestNumber, StartFailure, ToKeeper,
             },
         },
     },
@@ -57,53 +57,52 @@ pub(crate) use kind::{Remote, RemoteState};
 /// A process whose child runs in the keeper, as the server sees it.
 pub type RemoteProcess<A> = Engine<A, Remote>;
 
-/// Requests and the start that the keeper has not answered, and what it was told to hold.
+/// The start and the requests that the keeper has not answered, and the hold that was sent to it.
 #[derive(Debug)]
-struct Forwarded<C> {
+struct PendingAtKeeper<C> {
     requests: BTreeMap<RequestNumber, Unanswered<C>>,
-    /// The connection to the keeper that knows the process as it is here; nothing is sent over another one.
+    /// The connection over which this state was synchronized; nothing is sent over another one.
     epoch: Epoch,
     start: Option<oneshot::Sender<StartAnswer>>,
-    /// For a start that an earlier server was asked for.
+    /// The answer to a start that an earlier server requested.
     restored_start: Option<oneshot::Receiver<StartAnswer>>,
     hold: Hold<Point>,
-    confined: Confined,
-    /// How far the process has come, while its output is searched for the reason of its failure: its exit is announced
-    /// with that.
-    judged: Option<Box<Progress>>,
+    confined: ConfinementLevel,
+    /// The progress with the exit, delayed while the output is searched for a denial.
+    delayed_exit: Option<Box<Progress>>,
 }
 
 /// A request that the keeper has not answered.
 #[derive(Debug)]
 struct Unanswered<C> {
     request: Request<C>,
-    /// Whether it may have arrived.
+    /// Whether the request may have arrived.
     is_sent: bool,
-    /// Dropped with it, which tells whoever would else do it without the keeper.
-    _insisting: Option<oneshot::Sender<()>>,
+    /// Dropped with the request, which cancels `end_unless_answered`.
+    _fallback: Option<oneshot::Sender<()>>,
 }
 
 /// The pid and the time of a start, or why there is none.
 type StartAnswer = Result<(u32, u64), StartFailure>;
 
-impl<C> Default for Forwarded<C> {
+impl<C> Default for PendingAtKeeper<C> {
     fn default() -> Self {
         let requests = BTreeMap::new();
-        Forwarded {
+        PendingAtKeeper {
             requests,
             epoch: 0,
             start: None,
             restored_start: None,
             hold: Hold::ALL,
-            confined: Confined::No,
-            judged: None,
+            confined: ConfinementLevel::No,
+            delayed_exit: None,
         }
     }
 }
 
-/// Whether the keeper learns of every change of the hold.
+/// Which changes of the hold are sent to the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Telling {
+enum HoldUpdate {
     /// Only if it matters: the change is large, or the process waits.
     Large,
     All,
@@ -123,24 +122,24 @@ impl<A: ServerAudience> RemoteProcess<A> {
     pub fn restore(
         description: &Description,
         link: Arc<KeeperLink>,
-        kept: KeptProcess,
-        placement: Placement<'_, A>,
+        reported: ReportedProcess,
+        context: EngineContext<'_, A>,
         audience: A,
     ) -> Option<Arc<Self>> {
-        let KeptProcess { key, started, mut progress, hold, request, .. } = kept;
-        let spec = description.spec(StartRequest::kept(request));
-        progress.fresh = Vec::new();
+        let ReportedProcess { key, started, mut progress, hold, request, .. } = reported;
+        let spec = description.spec(StartRequest::from_keeper(request));
+        progress.inline = Vec::new();
         let (exit, is_full, is_over) = (progress.exit.take(), progress.is_full, progress.is_closed);
         let log = DiskLogView::new(link.dir_of(key), progress);
         let has_output = log.produced() != wire::Produced::default();
-        let kind = Remote { served: Served::new(spec, placement.account), link, key };
+        let kind = Remote { served: Served::new(spec, context.account), link, key };
         let state = RemoteState::new(log);
-        let process = Arc::new(Engine::new(description.id.clone(), placement, audience, kind, state));
+        let process = Arc::new(Engine::new(description.id.clone(), context, audience, kind, state));
         {
             let mut state = process.state();
-            state.kind.forwarded.confined = description.confined;
-            state.kind.forwarded.hold = hold;
-            state.kind.forwarded.epoch = process.kind.link.epoch();
+            state.kind.pending.confined = description.confined;
+            state.kind.pending.hold = hold;
+            state.kind.pending.epoch = process.kind.link.epoch();
             state.full = is_full;
             match started.and_then(|(pid, started_at_ms)| Some((to_pid(pid)?, started_at_ms))) {
                 Some((pid, started_at_ms)) if is_over => {
@@ -149,7 +148,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
                 Some((pid, started_at_ms)) => {
                     state.lifecycle = Lifecycle::Running { pid, started_at_ms };
                 }
-                // It was lost before it ran.
+                // The process was lost before it ran.
                 None if is_over && !has_output => return None,
                 None if is_over => {
                     let started_at_ms = description.asked_at_ms;
@@ -157,15 +156,16 @@ impl<A: ServerAudience> RemoteProcess<A> {
                 }
                 None => {
                     let (sender, answer) = oneshot::channel();
-                    state.kind.forwarded.start = Some(sender);
-                    state.kind.forwarded.restored_start = Some(answer);
+                    state.kind.pending.start = Some(sender);
+                    state.kind.pending.restored_start = Some(answer);
                 }
             }
             if let Some(exit) = exit {
                 process.apply_exit(&mut state, exit);
-                if !state.judge_kept(description.confined) {
-                    // The server does not serve yet, so nobody waits.
-                    let is_denied = judge_stored(&mut state.kind.log.files(), description.confined);
+                if !state.judge_without_output(description.confined) {
+                    // The server does not serve yet, so this delays no client.
+                    let is_denied =
+                        denied_by_stored_output(&mut state.kind.log.files(), description.confined);
                     state.set_denied(is_denied.unwrap_or(false));
                 }
             }
@@ -176,12 +176,12 @@ impl<A: ServerAudience> RemoteProcess<A> {
 
     /// Waits until a process whose start an earlier server was asked for runs, and then until it has closed.
     pub async fn run_restored(self: Arc<Self>, owner: Arc<A::Owner>) {
-        let start = self.state().kind.forwarded.restored_start.take();
+        let start = self.state().kind.pending.restored_start.take();
         if let Some(answer) = start {
             let start_id = self.spec().start_id.clone();
             let announce = Announce { start_id, caller: None, started_at_ms: None };
             match answer.await.unwrap_or_else(|_| Err(lost_start())) {
-                Ok(started) => self.announce_kept(&*owner, started, announce),
+                Ok(started) => self.announce_remote_start(&*owner, started, announce),
                 Err(failure) => {
                     let error = match failure {
                         StartFailure::Refused(error) => self.start_error(&error),
@@ -217,11 +217,11 @@ impl<A: ServerAudience> RemoteProcess<A> {
             Lifecycle::Starting(_) | Lifecycle::Failed => return None,
         };
         let (pid, incarnation) = (pid.as_raw().unsigned_abs(), self.spec().incarnation);
-        Some(started_reply(&self.id, pid, started_at_ms, state.kind.forwarded.confined, incarnation))
+        Some(started_reply(&self.id, pid, started_at_ms, state.kind.pending.confined, incarnation))
     }
 
     /// Records that the child runs in the keeper, answers the start, and passes on what was asked meanwhile.
-    pub(super) fn announce_kept(
+    pub(super) fn announce_remote_start(
         self: &Arc<Self>,
         owner: &A::Owner,
         (pid, started_at_ms): (u32, u64),
@@ -234,14 +234,14 @@ impl<A: ServerAudience> RemoteProcess<A> {
             while let Some(request) = state.requests.pop_front() {
                 self.forward(&mut state, request);
             }
-            state.kind.forwarded.confined
+            state.kind.pending.confined
         };
         let (pid, incarnation) = (pid.as_raw().unsigned_abs(), self.spec().incarnation);
         let started = started_reply(&self.id, pid, started_at_ms, confined, incarnation);
         self.answer_start(owner, started, announce);
     }
 
-    /// Runs until the process has closed or the server leaves it to the next one: tells the keeper what its log must hold.
+    /// Sends the keeper what the log must hold, until the process has closed or the server hands it over to the next one.
     pub(crate) async fn follow_keeper(self: &Arc<Self>, owner: Arc<A::Owner>) {
         let mut phase = self.host.phase().subscribe();
         tokio::select! {
@@ -260,7 +260,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
                 if state.kind.log.is_closed() {
                     return;
                 }
-                self.tell_hold(&mut state, Telling::All);
+                self.tell_hold(&mut state, HoldUpdate::All);
                 state.recheck_at(&self.spec().rules, &self.host.limits())
             };
             match again_at {
@@ -283,7 +283,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
         let Remote { link, key, .. } = &self.kind;
         let number = link.new_number();
         let message = ToKeeper::Request { key: *key, number, request: asked(&request) };
-        let is_sent = match link.send_in(state.kind.forwarded.epoch, &message) {
+        let is_sent = match link.send_in(state.kind.pending.epoch, &message) {
             Sent::Yes => {
                 forget_unrepeatable(&mut request);
                 true
@@ -292,8 +292,9 @@ impl<A: ServerAudience> RemoteProcess<A> {
             Sent::Lost => return request.into_caller().error(&lost()),
             Sent::TooLong => return request.into_caller().error(&too_long("request")),
         };
-        let insisting = insisting::can_do_without_keeper(&request).then(|| self.insist(number));
-        state.kind.forwarded.requests.insert(number, Unanswered { request, is_sent, _insisting: insisting });
+        let fallback =
+            without_keeper::can_do_without_keeper(&request).then(|| self.end_unless_answered(number));
+        state.kind.pending.requests.insert(number, Unanswered { request, is_sent, _fallback: fallback });
     }
 
     /// Deletes the log of a closed process.
@@ -302,7 +303,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
         self.kind.link.forget(self.kind.key);
     }
 
-    pub(super) fn abandon_kept(&self) {
+    pub(super) fn abandon_at_keeper(&self) {
         self.kind.link.abandon(self.kind.key);
     }
 
@@ -314,7 +315,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
         is_cancelled: impl Fn(&A::Caller) -> bool,
     ) -> (bool, Vec<Request<A::Caller>>) {
         let Remote { link, key, .. } = &self.kind;
-        let requests = &mut state.kind.forwarded.requests;
+        let requests = &mut state.kind.pending.requests;
         let input = requests.iter().filter(|(_, unanswered)| {
             unanswered.request.is_input() && is_cancelled(unanswered.request.caller())
         });
@@ -323,7 +324,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
             return (false, Vec::new());
         }
         let cancel = ToKeeper::Cancel { key: *key, numbers: numbers.clone() };
-        if link.send_in(state.kind.forwarded.epoch, &cancel) == Sent::Yes {
+        if link.send_in(state.kind.pending.epoch, &cancel) == Sent::Yes {
             return (true, Vec::new());
         }
         let cancelled = numbers.iter().filter_map(|number| requests.remove(number));
@@ -337,7 +338,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
         let view = &mut state.kind.log;
         let (before, evicted) = (view.newest(), view.lost());
         let (newest, is_full, exit) = (progress.newest, progress.is_full, progress.exit.clone());
-        let lacks = progress.lacks;
+        let exhausted = progress.exhausted;
         let was_synced = view.sync_failure().is_none();
         view.advance(progress);
         if was_synced && let Some(failure) = view.sync_failure() {
@@ -364,18 +365,18 @@ impl<A: ServerAudience> RemoteProcess<A> {
             self.apply_exit(state, exit);
         }
         self.charge(state);
-        self.tell_hold(state, Telling::Large);
+        self.tell_hold(state, HoldUpdate::Large);
         if newest > before.seq {
             self.notify(state);
         }
         if state.kind.log.is_closed() {
             self.wake.notify_one();
         }
-        if let (Some(lack), Some(durable)) = (lacks, self.host.durable()) {
+        if let (Some(quota), Some(durable)) = (exhausted, self.host.durable()) {
             // Not now: it locks other processes.
             let (durable, owner) = (Arc::clone(durable), self.owner.upgrade());
             let session = owner.map(|owner| owner.id().to_owned()).unwrap_or_default();
-            self.host.spawn(async move { _ = durable.collect(lack, &session) });
+            self.host.spawn(async move { _ = durable.collect(quota, &session) });
         }
     }
 
@@ -393,7 +394,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
     }
 
     /// Tells the keeper what the log must hold, if that has changed.
-    fn tell_hold(&self, state: &mut ProcessState<A, RemoteState<A::Caller>>, telling: Telling) {
+    fn tell_hold(&self, state: &mut ProcessState<A, RemoteState<A::Caller>>, update: HoldUpdate) {
         let Remote { link, key, .. } = &self.kind;
         let holding = if state.full { Holding::Least } else { Holding::Generous };
         let hold = match <Remote as Kind<A>>::view(state).hold(
@@ -405,53 +406,53 @@ impl<A: ServerAudience> RemoteProcess<A> {
             Hold::Nothing => Hold::Nothing,
             Hold::After(seq) => Hold::After(state.kind.log.known_end_by(seq)),
         };
-        let is_due = match (state.kind.forwarded.hold, hold) {
+        let is_due = match (state.kind.pending.hold, hold) {
             (known, hold) if known == hold => false,
             (Hold::After(Point { offset: known, .. }), Hold::After(Point { offset, .. })) => {
                 let step = self.spec().rules.retain_bytes as u64 / 4;
                 // A hold never goes back.
-                offset > known && (telling == Telling::All || state.full || offset >= known + step)
+                offset > known && (update == HoldUpdate::All || state.full || offset >= known + step)
             }
             _ => true,
         };
-        let epoch = state.kind.forwarded.epoch;
+        let epoch = state.kind.pending.epoch;
         if is_due && link.send_in(epoch, &ToKeeper::Hold { key: *key, hold }) == Sent::Yes {
-            state.kind.forwarded.hold = hold;
+            state.kind.pending.hold = hold;
         }
     }
 }
 
-impl<A: ServerAudience> KeptListener for RemoteProcess<A> {
+impl<A: ServerAudience> LinkListener for RemoteProcess<A> {
     fn on_message(self: Arc<Self>, message: FromKeeper) {
         let mut state = self.state();
         match message {
             FromKeeper::Progress { progress, .. } => self.on_progress(&mut state, progress),
             FromKeeper::Answer { number, answer, .. } => {
-                let Some(unanswered) = state.kind.forwarded.requests.remove(&number) else { return };
+                let Some(unanswered) = state.kind.pending.requests.remove(&number) else { return };
                 drop(state);
                 reply(unanswered.request, answer);
             }
             FromKeeper::Started { pid, started_at_ms, .. } => {
-                state.kind.forwarded.finish_start(Ok((pid, started_at_ms)));
+                state.kind.pending.finish_start(Ok((pid, started_at_ms)));
             }
-            FromKeeper::NotStarted { failure, .. } => state.kind.forwarded.finish_start(Err(failure)),
-            FromKeeper::Kept(_)
+            FromKeeper::NotStarted { failure, .. } => state.kind.pending.finish_start(Err(failure)),
+            FromKeeper::Processes(_)
             | FromKeeper::Status(_)
             | FromKeeper::Deleted(_)
             | FromKeeper::LogTried(..) => {}
         }
     }
 
-    fn on_relinked(self: Arc<Self>, epoch: Epoch, kept: Option<KeptProcess>) {
-        self.synchronize(epoch, kept);
+    fn on_relinked(self: Arc<Self>, epoch: Epoch, reported: Option<ReportedProcess>) {
+        self.synchronize(epoch, reported);
     }
 
     fn on_keeper_lost(self: Arc<Self>) {
         let (requests, start, dir) = {
             let mut state = self.state();
             let dir = state.kind.log.dir().to_owned();
-            let start = state.kind.forwarded.start.take();
-            (std::mem::take(&mut state.kind.forwarded.requests), start, dir)
+            let start = state.kind.pending.start.take();
+            (std::mem::take(&mut state.kind.pending.requests), start, dir)
         };
         drop(start);
         requests.into_values().for_each(|unanswered| unanswered.request.into_caller().error(&lost()));
@@ -466,9 +467,9 @@ impl<A: ServerAudience> KeptListener for RemoteProcess<A> {
                 Ok(Ok(progress)) => progress,
                 // The end exists only for the clients of this server.
                 _ => {
-                    let RemoteState { log: view, forwarded, .. } = &state.kind;
+                    let RemoteState { log: view, pending, .. } = &state.kind;
                     let exit = ExitRecord::lost(now_ms());
-                    match &forwarded.judged {
+                    match &pending.delayed_exit {
                         None => view.closed_now(exit),
                         Some(known) => view.stored_at(known).view().closed_now(exit),
                     }
@@ -479,7 +480,7 @@ impl<A: ServerAudience> KeptListener for RemoteProcess<A> {
     }
 }
 
-impl<C> Forwarded<C> {
+impl<C> PendingAtKeeper<C> {
     fn finish_start(&mut self, outcome: Result<(u32, u64), StartFailure>) {
         if let Some(start) = self.start.take() {
             let _ = start.send(outcome);
@@ -488,20 +489,20 @@ impl<C> Forwarded<C> {
 }
 
 /// Returns what the keeper has to know of a request.
-fn asked<C>(request: &Request<C>) -> KeptRequest {
+fn asked<C>(request: &Request<C>) -> KeeperRequest {
     match request {
         Request::Write(write) => {
-            KeptRequest::Write { chunk: write.chunk.clone(), write_id: write.write_id.clone() }
+            KeeperRequest::Write { chunk: write.chunk.clone(), write_id: write.write_id.clone() }
         }
-        Request::CloseStdin(..) => KeptRequest::CloseStdin,
-        Request::Resize(size, ..) => KeptRequest::Resize(*size),
-        Request::Signal(signal, _) => KeptRequest::Signal(*signal),
+        Request::CloseStdin(..) => KeeperRequest::CloseStdin,
+        Request::Resize(size, ..) => KeeperRequest::Resize(*size),
+        Request::Signal(signal, _) => KeeperRequest::Signal(*signal),
         Request::Terminate(mode, scope, _) => {
             let grace_ms = match mode {
                 wire::TerminateMode::Force => None,
                 wire::TerminateMode::Graceful { timeout_ms } => Some(*timeout_ms),
             };
-            KeptRequest::Terminate { grace_ms, whole_tree: *scope == wire::TerminateScope::Tree }
+            KeeperRequest::Terminate { grace_ms, whole_tree: *scope == wire::TerminateScope::Tree }
         }
     }
 }
@@ -515,16 +516,16 @@ fn forget_unrepeatable<C>(request: &mut Request<C>) {
     }
 }
 
-fn reply<C: Caller>(request: Request<C>, answer: KeptAnswer) {
+fn reply<C: Caller>(request: Request<C>, answer: KeeperAnswer) {
     match (request, answer) {
-        (Request::Write(write), KeptAnswer::Written(status)) => write.answer(status),
-        (request, KeptAnswer::Terminated { running }) => {
+        (Request::Write(write), KeeperAnswer::Written(status)) => write.answer(status),
+        (request, KeeperAnswer::Terminated { running }) => {
             request.into_caller().ok(wire::Terminated { running });
         }
-        (request, KeptAnswer::Failed(failure)) => request.into_caller().error(&failure.into()),
-        // Dropping the caller tells its client.
-        (request, KeptAnswer::Cancelled) => drop(request),
-        (request, KeptAnswer::Done | KeptAnswer::Written(_)) => request.into_caller().ok(Empty {}),
+        (request, KeeperAnswer::Failed(failure)) => request.into_caller().error(&failure.into()),
+        // Dropping the caller answers its client.
+        (request, KeeperAnswer::Cancelled) => drop(request),
+        (request, KeeperAnswer::Done | KeeperAnswer::Written(_)) => request.into_caller().ok(Empty {}),
     }
 }
 

@@ -44,8 +44,8 @@ const FIRST_LOOK_BYTES: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub struct Searches {
     /// How far each has read, by its number. Bounded by the number of waits that are permitted.
-    looked_at: BTreeMap<u64, LookedAt>,
-    /// Those that the task has not taken yet.
+    positions: BTreeMap<u64, SearchPosition>,
+    /// Searches that the task has not taken yet.
     new: Vec<Search>,
     last: u64,
     /// Whether the task runs.
@@ -53,7 +53,7 @@ pub struct Searches {
 }
 
 #[derive(Debug)]
-struct LookedAt {
+struct SearchPosition {
     seq: Seq,
     waiter: Waiter,
 }
@@ -61,8 +61,8 @@ struct LookedAt {
 impl Searches {
     /// Returns the event up to which all searches that hold output have read.
     pub(super) fn oldest(&self) -> Option<Seq> {
-        let holding = self.looked_at.values().filter(|looked_at| looked_at.waiter == Waiter::Keeping);
-        holding.map(|looked_at| looked_at.seq).min()
+        let holding = self.positions.values().filter(|position| position.waiter == Waiter::Keeping);
+        holding.map(|position| position.seq).min()
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Outcome {
     TimedOut,
 }
 
-/// What a search is for.
+/// The parameters of a search.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) regex: String,
@@ -150,7 +150,7 @@ impl<A: ServerAudience> ServerProcess<A> {
             let output = self.served().output.notified();
             tokio::pin!(output);
             output.as_mut().enable();
-            let turn = {
+            let step = {
                 let mut state = self.state();
                 searches.extend(state.kind.searches().new.drain(..));
                 searches.retain(|search: &Search| !search.answer.is_closed());
@@ -159,12 +159,12 @@ impl<A: ServerAudience> ServerProcess<A> {
                     running.is_done = true;
                     return;
                 }
-                next_turn(state.kind.log_mut(), &mut searches, SLICE_BYTES)
+                next_step(state.kind.log_mut(), &mut searches, SLICE_BYTES)
             };
-            match turn {
-                Turn::Wait(_) if searches.is_empty() => {}
-                Turn::Wait(None) => output.await,
-                Turn::Wait(Some(at)) => tokio::select! {
+            match step {
+                Step::Wait(_) if searches.is_empty() => {}
+                Step::Wait(None) => output.await,
+                Step::Wait(Some(at)) => tokio::select! {
                     () = output => {}
                     paused = pause(self.host(), at.saturating_duration_since(Instant::now())) => {
                         if paused.is_none() {
@@ -172,8 +172,8 @@ impl<A: ServerAudience> ServerProcess<A> {
                         }
                     }
                 },
-                Turn::Match(block) => self.match_all(&mut searches, block).await,
-                Turn::Load(cursor) => match self.load(cursor).await {
+                Step::Match(block) => self.match_all(&mut searches, block).await,
+                Step::Load(cursor) => match self.load(cursor).await {
                     None => return,
                     Some(Ok(loaded)) => {
                         backoff = Backoff::default();
@@ -184,12 +184,12 @@ impl<A: ServerAudience> ServerProcess<A> {
                     }
                     Some(Err(error)) => fail_all(&mut searches, cursor, &error, backoff.next_delay()),
                 },
-                Turn::Fail(cursor, error) => fail_all(&mut searches, cursor, &error, backoff.next_delay()),
+                Step::Fail(cursor, error) => fail_all(&mut searches, cursor, &error, backoff.next_delay()),
             }
         }
     }
 
-    /// Matches a part of the output for every search that comes to it, a few at a time.
+    /// Matches a block of output for every search that has reached it, a few at a time.
     async fn match_all(&self, searches: &mut VecDeque<Search>, block: Arc<Block>) {
         let mut due = take_due(searches, &block);
         let at_once = (TURN_BYTES / block.len().max(1)).max(1);
@@ -211,8 +211,8 @@ impl<A: ServerAudience> ServerProcess<A> {
     fn note_looked_at(&self, searches: &[Search]) {
         let mut state = self.state();
         for search in searches {
-            if let Some(looked_at) = state.kind.searches().looked_at.get_mut(&search.number) {
-                looked_at.seq = search.cursor.seq;
+            if let Some(position) = state.kind.searches().positions.get_mut(&search.number) {
+                position.seq = search.cursor.seq;
             }
         }
         self.wake_if_full(&state);
@@ -227,8 +227,8 @@ impl<A: ServerAudience> ServerProcess<A> {
     }
 }
 
-/// What the task of the searches does next.
-enum Turn {
+/// The next step of the task of the searches.
+enum Step {
     /// Matches this part.
     Match(Arc<Block>),
     /// Reads the files after this cursor.
@@ -240,7 +240,7 @@ enum Turn {
 }
 
 /// Returns what to do for the search that has waited longest; those that have seen everything are answered, or wait.
-fn next_turn(log: &mut dyn ServerLog, searches: &mut VecDeque<Search>, slice_bytes: usize) -> Turn {
+fn next_step(log: &mut dyn ServerLog, searches: &mut VecDeque<Search>, slice_bytes: usize) -> Step {
     let now = Instant::now();
     let seen_all = |search: Search| {
         if log.has_next(&search.cursor) {
@@ -258,7 +258,7 @@ fn next_turn(log: &mut dyn ServerLog, searches: &mut VecDeque<Search>, slice_byt
         |search: &&Search| log.has_next(&search.cursor) && search.retry_at.is_none_or(|at| now >= at);
     match searches.iter().find(is_due).map(|search| search.cursor) {
         Some(cursor) => slice(log, cursor, slice_bytes),
-        None => Turn::Wait(searches.iter().filter_map(|search| search.retry_at).min()),
+        None => Step::Wait(searches.iter().filter_map(|search| search.retry_at).min()),
     }
 }
 
@@ -282,7 +282,7 @@ fn fail_all(searches: &mut VecDeque<Search>, cursor: Cursor, error: &io::Error, 
 }
 
 /// Copies a part of the log, unless it is only on disk.
-fn slice(log: &mut dyn ServerLog, start: Cursor, slice_bytes: usize) -> Turn {
+fn slice(log: &mut dyn ServerLog, start: Cursor, slice_bytes: usize) -> Step {
     let (mut block, mut cursor) = (Block::new(start), start);
     while block.len() < slice_bytes {
         let read = match log.next(&mut cursor) {
@@ -294,14 +294,14 @@ fn slice(log: &mut dyn ServerLog, start: Cursor, slice_bytes: usize) -> Turn {
         };
         match read {
             Ok(()) => {}
-            // What comes before is matched first.
+            // Output before the gap is matched first.
             Err(_) if !block.is_empty() => break,
-            Err(Unread::OnDisk) => return Turn::Load(start),
-            Err(Unread::Failed(error)) => return Turn::Fail(start, error),
-            Err(Unread::NoMemory) => return Turn::Fail(start, io::ErrorKind::OutOfMemory.into()),
+            Err(Unread::OnDisk) => return Step::Load(start),
+            Err(Unread::Failed(error)) => return Step::Fail(start, error),
+            Err(Unread::NoMemory) => return Step::Fail(start, io::ErrorKind::OutOfMemory.into()),
         }
     }
-    Turn::Match(Arc::new(block))
+    Step::Match(Arc::new(block))
 }
 
 /// A search that continues where it stopped.
@@ -319,14 +319,14 @@ struct Search {
     answer: oneshot::Sender<Outcome>,
 }
 
-/// What a search sees before it may time out.
+/// The output that a search must have seen before it may time out.
 #[derive(Debug)]
 struct FirstLook {
     until: Seq,
     bytes: u64,
 }
 
-/// What a wait knows of its search.
+/// The status of a search, shared with its wait.
 #[derive(Debug, Default)]
 struct Status {
     /// Whether it may time out.
@@ -424,7 +424,7 @@ impl<'a, A: ServerAudience> Searching<'a, A> {
         let searches = state.kind.searches();
         searches.last += 1;
         let number = searches.last;
-        searches.looked_at.insert(number, LookedAt { seq: after, waiter });
+        searches.positions.insert(number, SearchPosition { seq: after, waiter });
         Searching { process, number }
     }
 }
@@ -432,9 +432,9 @@ impl<'a, A: ServerAudience> Searching<'a, A> {
 impl<A: ServerAudience> Drop for Searching<'_, A> {
     fn drop(&mut self) {
         let mut state = self.process.state();
-        state.kind.searches().looked_at.remove(&self.number);
+        state.kind.searches().positions.remove(&self.number);
         self.process.wake_if_full(&state);
-        let is_last = state.kind.searches().looked_at.is_empty();
+        let is_last = state.kind.searches().positions.is_empty();
         drop(state);
         if is_last {
             // Ends the task.
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_at_one_place_share_a_copy_and_those_at_others_take_turns() {
+    fn searches_at_one_position_share_a_copy_and_others_take_turns() {
         let mut log = log(&["a", "b", "c", "d", "e", "f", "g", "h"]);
         let (wanted, answers): (Vec<_>, Vec<_>) = [(1, 0), (2, 0), (3, 4), (4, 5)]
             .map(|(number, after)| search(&mut log, number, "h", after))
@@ -497,7 +497,7 @@ mod tests {
         let mut searches = VecDeque::from(wanted);
         let mut turns = Vec::new();
         while !searches.is_empty() {
-            let Turn::Match(block) = next_turn(&mut log, &mut searches, 2 * CHUNK) else {
+            let Step::Match(block) = next_step(&mut log, &mut searches, 2 * CHUNK) else {
                 panic!("there is more")
             };
             let mut due = take_due(&mut searches, &block);
@@ -505,7 +505,7 @@ mod tests {
             due.iter_mut().for_each(|search| search.look_at(&block));
             searches.extend(due.into_iter().filter_map(|search| search.settle(Instant::now())));
         }
-        // Two chunks at once; the fourth search joins the third, which comes to the end before the first two.
+        // Two chunks at once; the fourth search joins the third, which reaches the end before the first two.
         let expected = [(0, vec![1, 2]), (4, vec![3, 4]), (2, vec![1, 2]), (6, vec![3, 4]), (4, vec![1, 2])];
         assert_eq!(turns[..5], expected);
         for mut answer in answers {
@@ -514,14 +514,14 @@ mod tests {
     }
 
     #[test]
-    fn a_search_times_out_after_it_has_seen_what_was_there() {
+    fn a_search_times_out_only_after_it_has_seen_existing_output() {
         let mut log = log(&["a", "b", "c"]);
         let (mut search, mut answer) = search(&mut log, 1, "nowhere", 0);
         search.deadline = Some(Instant::now());
         let mut searches = VecDeque::from([search]);
         for turns in 0..2 {
             assert!(answer.try_recv().is_err(), "{turns}");
-            let Turn::Match(block) = next_turn(&mut log, &mut searches, 2 * CHUNK) else {
+            let Step::Match(block) = next_step(&mut log, &mut searches, 2 * CHUNK) else {
                 panic!("there is more")
             };
             let mut due = take_due(&mut searches, &block);
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_cannot_read_on_waits_and_holds_up_no_other() {
+    fn a_search_that_cannot_read_waits_without_blocking_others() {
         let mut log = log(&["a", "b"]);
         let ((first, _first), (second, _second)) = (search(&mut log, 1, "x", 0), search(&mut log, 2, "x", 1));
         let now = Instant::now();
@@ -540,13 +540,13 @@ mod tests {
             first.fail("as planned", now + Duration::from_secs(3600), now).expect("it has no deadline");
         assert_eq!(first.status.failure().as_deref(), Some("as planned"));
         let mut searches = VecDeque::from([first, second]);
-        let Turn::Match(block) = next_turn(&mut log, &mut searches, 2 * CHUNK) else {
+        let Step::Match(block) = next_step(&mut log, &mut searches, 2 * CHUNK) else {
             panic!("there is more")
         };
         assert_eq!(block.start().seq, 1);
         let mut due = take_due(&mut searches, &block);
         due[0].look_at(&block);
         searches.extend(due);
-        assert!(matches!(next_turn(&mut log, &mut searches, 2 * CHUNK), Turn::Wait(Some(at)) if at > now));
+        assert!(matches!(next_step(&mut log, &mut searches, 2 * CHUNK), Step::Wait(Some(at)) if at > now));
     }
 }

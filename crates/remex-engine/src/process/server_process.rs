@@ -39,31 +39,31 @@ impl<A: ServerAudience, K: ServedKind<A>> Expire for Engine<A, K> {
 /// A process in a server.
 #[derive(Debug)]
 pub enum ServerProcess<A: ServerAudience> {
-    /// Its child is one of the server.
+    /// The child runs in the server.
     Local(Arc<LocalProcess<A>>),
-    /// Its child is one of the keeper.
+    /// The child runs in the keeper.
     Remote(Arc<RemoteProcess<A>>),
 }
 
 /// A process that may have been forgotten.
 #[derive(Debug)]
 pub enum WeakServerProcess<A: ServerAudience> {
-    /// One whose child is one of the server.
+    /// A process whose child runs in the server.
     Local(Weak<LocalProcess<A>>),
-    /// One whose child is one of the keeper.
+    /// A process whose child runs in the keeper.
     Remote(Weak<RemoteProcess<A>>),
 }
 
-/// Where a child is to run.
+/// Which program runs a child.
 #[derive(Clone, Debug)]
-pub enum Place {
-    /// In this process.
-    Here,
-    /// In the keeper.
+pub enum Runner {
+    /// The server itself.
+    Local,
+    /// The keeper.
     Keeper {
         /// The link to it.
         link: Arc<KeeperLink>,
-        /// What it calls the process.
+        /// The key of the process in the keeper.
         key: Key,
     },
 }

@@ -75,7 +75,7 @@ struct Remembered {
 /// `None` if the capture has failed, which is final.
 type Captured = OnceCell<Option<Snapshot>>;
 
-/// What a snapshot depends on.
+/// The inputs that determine a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     scope: String,
@@ -113,7 +113,7 @@ impl io::Write for Count {
     }
 }
 
-/// What the files of a shell have set up.
+/// The state that the files of a shell have set up.
 #[derive(Debug, Default)]
 struct Snapshot {
     /// Variables that they have set.

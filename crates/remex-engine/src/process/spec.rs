@@ -1,4 +1,4 @@
-//! What a client asks for when it starts a process. Start at [`Spec`].
+//! The specification of a process, as its client requested it. Start at [`Spec`].
 
 use std::{
     borrow::Cow, collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt as _, sync::OnceLock,
@@ -9,7 +9,7 @@ use remex_access::scope::Floor;
 use remex_base::{clock::now_ms, limits::Limits};
 use remex_proto::{ErrorKind, HostPath, RpcError, process as wire};
 
-use super::{Place, as_user, footprint::Texts, incarnation, start_request::StartRequest};
+use super::{Runner, as_user, footprint::Texts, incarnation, start_request::StartRequest};
 
 /// The total length of all labels of a process.
 const LABEL_BYTES: usize = 64 << 10;
@@ -20,14 +20,14 @@ const SHOWN_ARGV_BYTES: usize = 32 << 10;
 /// The log needs some room for output to pass through, even if it is not read later.
 const SMALLEST_RETENTION: usize = 4 << 10;
 
-/// What a running child has to keep to.
+/// The limits of a running child.
 #[derive(Clone, Debug)]
 pub struct ChildRules {
     /// Whether it has a terminal.
     pub tty: bool,
     /// What happens when the log is full.
     pub overflow: wire::Overflow,
-    /// How long descendants that hold the output may go on after the child.
+    /// How long descendants may hold the output open after the child has exited.
     pub linger: Option<Duration>,
     /// When it is ended.
     pub timeout: Option<Duration>,
@@ -39,7 +39,7 @@ pub struct ChildRules {
     pub retain_bytes: usize,
 }
 
-/// What the client asked for.
+/// The request of the client.
 #[derive(Debug)]
 pub struct Spec {
     pub rules: ChildRules,
@@ -66,12 +66,12 @@ pub struct Spec {
 
 impl Spec {
     /// Returns what a request asks for, within the limits of the server.
-    pub(super) fn of(request: &wire::Start, floor: Floor, limits: &Limits, place: &Place) -> Self {
+    pub(super) fn of(request: &wire::Start, floor: Floor, limits: &Limits, runner: &Runner) -> Self {
         let bytes = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
         let output = request.output;
-        let (retain_bytes, retain_bytes_max, closed_ttl_max) = match place {
-            Place::Here => (limits.retain_bytes, limits.retain_bytes_max, limits.closed_ttl_max),
-            Place::Keeper { .. } => {
+        let (retain_bytes, retain_bytes_max, closed_ttl_max) = match runner {
+            Runner::Local => (limits.retain_bytes, limits.retain_bytes_max, limits.closed_ttl_max),
+            Runner::Keeper { .. } => {
                 (limits.durable_retain_bytes, limits.durable_retain_bytes_max, limits.durable_ttl_max)
             }
         };

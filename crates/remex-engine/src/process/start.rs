@@ -24,9 +24,9 @@ use tokio::sync::Semaphore;
 use tracing::Span;
 
 use super::{
-    Audience, Caller as _, ChildState, DiskLogView, Engine, Kind, Lifecycle, Local, Owner as _, Place,
-    Placement, Remote, RemoteProcess, Request, RunsChild, Served, ServerAudience, ServerProcess, SnapshotUse,
-    Spec,
+    Audience, Caller as _, ChildState, DiskLogView, Engine, EngineContext, Kind, Lifecycle, Local,
+    Owner as _, Remote, RemoteProcess, Request, Runner, RunsChild, Served, ServerAudience, ServerProcess,
+    SnapshotUse, Spec,
     as_user::AsUser,
     input::Input,
     kind::LocalState,
@@ -50,7 +50,7 @@ use crate::{
 pub struct Starting<A: ServerAudience> {
     /// The process.
     pub process: ServerProcess<A>,
-    /// What it runs.
+    /// The program that it runs.
     pub command: Command,
     /// The id of the start.
     pub start_id: Option<String>,
@@ -82,7 +82,7 @@ pub struct Command {
     floor: Floor,
     /// The shell snapshot that it restores, if any.
     snapshot: Option<SnapshotUse>,
-    /// What runs it again when it ends, if anything does.
+    /// The supervisor that restarts it when it ends, if it has one.
     supervisor: Option<Supervisor>,
     /// The user as whom it runs, if not that of the server.
     user: Option<AsUser>,
@@ -95,10 +95,10 @@ impl Command {
     }
 }
 
-/// What a process is kept from.
+/// How a process is confined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Confined {
+pub enum ConfinementLevel {
     No,
     Files,
     FilesAndNetwork,
@@ -117,43 +117,42 @@ impl<A: ServerAudience> ServerProcess<A> {
     pub fn prepare(
         request: wire::Start,
         floor: StartFloor,
-        placement: Placement<'_, A>,
-        place: Place,
+        context: EngineContext<'_, A>,
+        runner: Runner,
         audience: A,
     ) -> Result<(Self, Command), RpcError> {
-        let host = placement.host;
+        let host = context.host;
         let limits = host.limits();
         check_lengths(&request, &limits)?;
         #[cfg(any(test, feature = "testing"))]
         remex_base::supervise::break_at("!request", &request.process_id);
         let user = AsUser::of(&request, host)?;
         let (sandbox, managed) = managed::sandbox(&request)?;
-        let start = command(&request, placement.tag, host)?;
+        let start = command(&request, context.tag, host)?;
         let supervisor = Supervisor::find(request.restart.as_ref(), host)?;
-        if matches!(place, Place::Keeper { .. }) && start.cgroup.is_some() {
+        if matches!(runner, Runner::Keeper { .. }) && start.cgroup.is_some() {
             return Err(not_durable("its limits need a cgroup, which belongs to the server"));
         }
-        let served = Served::new(Spec::of(&request, floor.first, &limits, &place), placement.account);
+        let served = Served::new(Spec::of(&request, floor.first, &limits, &runner), context.account);
         let command = Command { start, sandbox, managed, floor: floor.now, snapshot: None, supervisor, user };
-        let process = match place {
-            Place::Here => {
+        let process = match runner {
+            Runner::Local => {
                 let retain =
                     output_log::Limits { retain_bytes: served.spec.rules.retain_bytes, ..limits.retain() };
-                let input = Input::new(&limits, placement.account);
+                let input = Input::new(&limits, context.account);
                 let state = LocalState {
                     log: OutputLog::new(retain),
-                    child: ChildState::new(input, placement.account),
+                    child: ChildState::new(input, context.account),
                     searches: Searches::default(),
                     denials: None,
                 };
-                let process = Engine::new(request.process_id, placement, audience, Local(served), state);
+                let process = Engine::new(request.process_id, context, audience, Local(served), state);
                 ServerProcess::Local(Arc::new(process))
             }
-            Place::Keeper { link, key } => {
+            Runner::Keeper { link, key } => {
                 let log = DiskLogView::new(link.dir_of(key), Progress::start());
                 let kind = Remote { served, link, key };
-                let process =
-                    Engine::new(request.process_id, placement, audience, kind, RemoteState::new(log));
+                let process = Engine::new(request.process_id, context, audience, kind, RemoteState::new(log));
                 ServerProcess::Remote(Arc::new(process))
             }
         };
@@ -244,11 +243,11 @@ impl<A: ServerAudience, K: Starts<A>> Engine<A, K> {
         &self,
         owner: &A::Owner,
         command: Command,
-    ) -> Result<(Start, Confined, Option<ProxyRules>, Option<Supervisor>), RpcError> {
+    ) -> Result<(Start, ConfinementLevel, Option<ProxyRules>, Option<Supervisor>), RpcError> {
         let Command { mut start, sandbox, managed, floor, supervisor, .. } = command;
         if !self.host.confinement().concerns_processes(&sandbox, floor) {
             self.host.starts().check_unconfined()?;
-            return Ok((start, Confined::No, None, supervisor));
+            return Ok((start, ConfinementLevel::No, None, supervisor));
         }
         let host = Arc::clone(&self.host);
         let resolving = self.host.threads_of(&owner.identity().into()).run(move || {
@@ -258,7 +257,7 @@ impl<A: ServerAudience, K: Starts<A>> Engine<A, K> {
             host.starts().check_policy(&policy)?;
             if policy.is_open() && policy.network() == Network::Enabled {
                 // Something outside the server confines it, or nothing does.
-                return Ok((start, Confined::No, None, supervisor));
+                return Ok((start, ConfinementLevel::No, None, supervisor));
             }
             // A directory that cannot be found is reported by the start.
             if std::fs::canonicalize(&start.cwd).is_ok_and(|cwd| policy.access(&cwd) == Access::Deny) {
@@ -271,8 +270,8 @@ impl<A: ServerAudience, K: Starts<A>> Engine<A, K> {
                 ));
             }
             let confined = match policy.network() {
-                Network::Enabled => Confined::Files,
-                Network::Restricted => Confined::FilesAndNetwork,
+                Network::Enabled => ConfinementLevel::Files,
+                Network::Restricted => ConfinementLevel::FilesAndNetwork,
             };
             let rules = match policy.hosts().cloned() {
                 Some(hosts) => {
@@ -320,7 +319,12 @@ impl<A: ServerAudience, K: Starts<A>> Engine<A, K> {
 
 impl<A: ServerAudience> RemoteProcess<A> {
     /// Returns what the keeper has to know to start the process.
-    pub(super) fn start_message(&self, owner: &A::Owner, mut start: Start, confined: Confined) -> ToKeeper {
+    pub(super) fn start_message(
+        &self,
+        owner: &A::Owner,
+        mut start: Start,
+        confined: ConfinementLevel,
+    ) -> ToKeeper {
         // The parent is the keeper, and its end is handled by the server.
         start.parent_death = None;
         let (spec, limits) = (&self.kind.served.spec, self.host.limits());
@@ -356,7 +360,7 @@ impl<A: Audience, K: RunsChild<A>> Engine<A, K> {
         self: &Arc<Self>,
         owner: &A::Owner,
         pid: Pid,
-        confined: Confined,
+        confined: ConfinementLevel,
         starting: Announce<A::Caller>,
     ) {
         let started_at_ms = starting.started_at_ms.unwrap_or_else(now_ms);
@@ -457,14 +461,14 @@ pub(super) fn started_reply(
     id: &str,
     pid: u32,
     started_at_ms: u64,
-    confined: Confined,
+    confined: ConfinementLevel,
     incarnation: Option<u64>,
 ) -> wire::Started {
     wire::Started {
         process_id: id.to_owned(),
         sandbox_type: match confined {
-            Confined::No => SandboxType::None,
-            Confined::Files | Confined::FilesAndNetwork => SandboxType::LinuxSeccomp,
+            ConfinementLevel::No => SandboxType::None,
+            ConfinementLevel::Files | ConfinementLevel::FilesAndNetwork => SandboxType::LinuxSeccomp,
         },
         pid: Some(pid),
         started_at_ms: Some(started_at_ms),

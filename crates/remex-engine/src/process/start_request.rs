@@ -1,4 +1,4 @@
-//! The request of a start, kept to start the same again. Start at [`StartRequest`].
+//! The request of a start, saved for restarts. Start at [`StartRequest`].
 
 use std::{fmt, sync::Arc};
 
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::{as_user::AsUser, managed};
 use crate::shared::host::Host;
 
-/// The longest request that is kept.
+/// The longest request that is saved.
 const MOST_BYTES: usize = 256 << 10;
 
-/// The request of a start that asked for it with `restartable`, in memory only: its environment may have secrets.
+/// The request of a `restartable` start, in memory only because its environment may contain secrets.
 #[derive(Clone)]
 pub struct StartRequest(Arc<[u8]>);
 
@@ -25,9 +25,9 @@ pub struct StartFloor {
     pub first: Floor,
 }
 
-/// What is kept: the request, with the variables of its login, and what its credential demanded of it.
+/// The saved request, with the variables of its login, and the least confinement that its credential demanded.
 #[derive(Serialize, Deserialize)]
-struct Kept<S> {
+struct SavedRequest<S> {
     floor: Floor,
     start: S,
 }
@@ -39,19 +39,19 @@ impl fmt::Debug for StartRequest {
 }
 
 impl StartRequest {
-    /// Returns what to keep of a start: nothing if it does not ask for that, or is too long.
+    /// Returns the request to save; `None` if it is not `restartable`, or too long.
     pub(super) fn of(start: &Start, floor: Floor) -> Option<Self> {
         let words: usize = start.words().map(<[u8]>::len).sum();
         let variables: usize = start.env.iter().map(|(name, value)| name.len() + value.len()).sum();
         if !start.restartable || words + variables > MOST_BYTES {
             return None;
         }
-        let bytes = serde_json::to_vec(&Kept { floor, start }).ok()?;
+        let bytes = serde_json::to_vec(&SavedRequest { floor, start }).ok()?;
         (bytes.len() <= MOST_BYTES).then(|| Self(bytes.into()))
     }
 
-    /// Returns what the keeper has kept: empty if nothing.
-    pub(super) fn kept(bytes: Vec<u8>) -> Option<Self> {
+    /// Returns the request that the keeper has saved; `bytes` is empty if there is none.
+    pub(super) fn from_keeper(bytes: Vec<u8>) -> Option<Self> {
         (!bytes.is_empty()).then(|| Self(bytes.into()))
     }
 
@@ -66,15 +66,15 @@ impl StartRequest {
 
     /// Returns the request, and what its credential demanded of it.
     pub fn decode(&self) -> Result<(Start, Floor), RpcError> {
-        let kept: Kept<Start> = serde_json::from_slice(&self.0).map_err(|error| {
+        let saved: SavedRequest<Start> = serde_json::from_slice(&self.0).map_err(|error| {
             let message = format!("cannot read the request that was kept of its start: {error}");
             RpcError::new(ErrorKind::Internal, message).with_hint("start it again yourself")
         })?;
-        Ok((kept.start, kept.floor))
+        Ok((saved.start, saved.floor))
     }
 
-    /// Refuses a start of which it is known without a process that it may not run as confined as it asks for, or as its
-    /// user.
+    /// Refuses a start that certainly cannot run with the confinement or as the user that it asks for. Creates no
+    /// process.
     pub async fn check_confined(
         start: &Start,
         floor: Floor,
@@ -88,7 +88,7 @@ impl StartRequest {
             return AsUser::check_account(start, host, identity).await;
         }
         AsUser::check_restart(start)?;
-        // What is wrong with the directory is told by the start.
+        // The start itself reports what is wrong with the directory.
         let Ok(cwd) = start.cwd.native().map(ToOwned::to_owned) else { return Ok(()) };
         let env = environment::resolve(start.env_policy.as_ref(), &start.env, host.env().iter().cloned());
         let tmpdir = env.into_iter().find_map(|(name, value)| (name == "TMPDIR").then_some(value));
@@ -101,8 +101,8 @@ impl StartRequest {
         checking.await?
     }
 
-    /// Returns the error for a process of which nothing was kept.
-    pub fn not_kept(process: &str) -> RpcError {
+    /// Returns the error for a process whose start request was not saved.
+    pub fn not_saved(process: &str) -> RpcError {
         let message = format!(
             "cannot restart process `{process}`: the request of its start was not kept; it did not ask for that with \
              `restartable`, was longer than {MOST_BYTES} bytes, or its keeper has ended since"
@@ -128,21 +128,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_the_whole_request_with_its_floor_and_never_printed() {
+    fn the_whole_request_is_saved_with_its_floor_and_never_printed() {
         let asked = start("s3cret", true);
         let kept = StartRequest::of(&asked, Floor::ReadOnly).unwrap();
-        let again = StartRequest::kept(kept.bytes().to_vec()).unwrap();
+        let again = StartRequest::from_keeper(kept.bytes().to_vec()).unwrap();
         assert_eq!(again.decode().unwrap(), (asked, Floor::ReadOnly));
         assert!(!format!("{kept:?}").contains("s3cret"));
     }
 
     #[test]
-    fn a_start_that_does_not_ask_or_is_too_long_is_not_kept() {
+    fn a_start_that_is_too_long_or_not_restartable_is_not_saved() {
         assert!(StartRequest::of(&start("x", false), Floor::Unconfined).is_none());
         for len in [MOST_BYTES - 10, 2 * MOST_BYTES] {
             assert!(StartRequest::of(&start(&"x".repeat(len), true), Floor::Unconfined).is_none(), "{len}");
         }
         assert!(StartRequest::of(&start(&"x".repeat(MOST_BYTES / 2), true), Floor::Unconfined).is_some());
-        assert!(StartRequest::kept(Vec::new()).is_none());
+        assert!(StartRequest::from_keeper(Vec::new()).is_none());
     }
 }

@@ -53,7 +53,7 @@ impl Supervisor {
         Path::new(&self.program)
     }
 
-    /// Checks that its program is there for a confined process.
+    /// Checks that a confined process can execute the program of the supervisor.
     pub(super) fn check_visible(&self, policy: &Policy, hidden: &[PathBuf]) -> Result<(), RpcError> {
         // One that cannot be found is reported by the start.
         let Ok(program) = self.path().canonicalize() else { return Ok(()) };

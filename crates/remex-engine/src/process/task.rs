@@ -1,7 +1,7 @@
 //! The task of one process: the owner of the child and the only writer of its log.
 //!
 //! It reads straight into the log while there is room, writes stdin, handles requests, and appends exit and
-//! close to the log after the output that precedes them. Start at [`Runner::run`].
+//! close to the log after the output that precedes them. Start at [`ProcessTask::run`].
 
 use std::{
     sync::Arc,
@@ -28,8 +28,8 @@ use super::{
 };
 use crate::process::LOG_TARGET;
 
-/// How long continuous output is gathered before readers are notified again.
-pub(crate) const GATHER: Duration = Duration::from_millis(1);
+/// The shortest time between two notifications of readers while output is continuous.
+pub(crate) const NOTIFY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How much is read from one source before other tasks get a turn.
 const TURN_BYTES: usize = 128 << 10;
@@ -37,17 +37,17 @@ const TURN_BYTES: usize = 128 << 10;
 /// A disk that has refused the end of a log has room again without notice.
 const UNWRITTEN_RETRY: Duration = Duration::from_millis(100);
 
-pub struct Runner<A: Audience, K: RunsChild<A>> {
+pub struct ProcessTask<A: Audience, K: RunsChild<A>> {
     pub(super) process: Arc<Engine<A, K>>,
     pub(super) owner: Arc<A::Owner>,
     pub(super) exit: ChildExit,
-    /// What keeps it within its limits.
+    /// Enforces its limits.
     pub(super) limits: K::Limits,
     pub(super) pipes: Pipes,
     pub(super) started: Instant,
     pub(super) end: Ending,
     /// Readers must be notified by this time.
-    pub(super) gather_until: Option<Instant>,
+    pub(super) notify_by: Option<Instant>,
     /// A source has more output than one turn allows.
     pub(super) turn_over: bool,
     /// The tree was killed; the exit follows.
@@ -74,7 +74,7 @@ pub(super) enum Ending {
     Closed,
 }
 
-impl<A: Audience, K: RunsChild<A>> Runner<A, K> {
+impl<A: Audience, K: RunsChild<A>> ProcessTask<A, K> {
     pub(super) async fn run(mut self) {
         loop {
             self.take_requests();
@@ -86,7 +86,7 @@ impl<A: Audience, K: RunsChild<A>> Runner<A, K> {
             if matches!(self.end, Ending::Closed) {
                 break;
             }
-            let Some(going_on) = K::pause_if_asked(self) else { return };
+            let Some(going_on) = K::pause_if_requested(self) else { return };
             self = going_on;
             if std::mem::take(&mut self.turn_over) {
                 tokio::task::yield_now().await;
@@ -173,7 +173,7 @@ impl<A: Audience, K: RunsChild<A>> Runner<A, K> {
             _ => None,
         };
         [
-            self.gather_until,
+            self.notify_by,
             state.kind.child().coalescing.until(),
             linger,
             timeout.filter(|_| running),
@@ -277,15 +277,15 @@ impl<A: Audience, K: RunsChild<A>> Runner<A, K> {
         self.read(1);
         self.write_input();
         self.log_end();
-        self.announce_gathered();
+        self.announce_if_due();
     }
 
     /// Notifies readers of gathered output when it is due.
     ///
     /// Runs after reading, so that the notification covers everything that has arrived in the meantime.
-    fn announce_gathered(&mut self) {
-        if self.gather_until.is_some_and(|at| Instant::now() >= at) {
-            self.gather_until = None;
+    fn announce_if_due(&mut self) {
+        if self.notify_by.is_some_and(|at| Instant::now() >= at) {
+            self.notify_by = None;
             self.process.notify(&mut self.process.state());
         }
     }
@@ -339,11 +339,11 @@ impl<A: Audience, K: RunsChild<A>> Runner<A, K> {
                     process.charge(&mut state);
                     let pause = now.saturating_duration_since(state.last_output);
                     let child = state.kind.child_mut();
-                    let without_pause = pause < GATHER && !child.answer_due;
+                    let without_pause = pause < NOTIFY_INTERVAL && !child.answer_due;
                     child.coalescing.on_read(len, self.pipes.last_read(), without_pause);
                     let is_enough = child.coalescing.is_enough(self.pipes.last_read());
                     state.last_output = now;
-                    self.gather_until = process.announce(&mut state, now);
+                    self.notify_by = process.announce(&mut state, now);
                     drop(state);
                     taken += len;
                     self.count_drained(index, len);
@@ -392,7 +392,7 @@ impl<A: Audience, K: RunsChild<A>> Runner<A, K> {
         };
         if closed {
             self.end = Ending::Closed;
-            self.gather_until = None;
+            self.notify_by = None;
             let mut state = self.process.state();
             state.push_closed();
             self.process.charge(&mut state);

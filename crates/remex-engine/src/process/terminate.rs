@@ -209,7 +209,7 @@ pub(super) struct GraceRecord {
     left_ms: u64,
 }
 
-/// What a graceful termination covers.
+/// The processes that a graceful termination covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Breadth {
     Process,

@@ -11,7 +11,7 @@ use remex_proto::{
 use super::{
     ProcessState, ServerAudience, ServerProcess,
     searches::{Outcome, Wanted},
-    task::GATHER,
+    task::NOTIFY_INTERVAL,
 };
 
 impl<A: ServerAudience> ServerProcess<A> {
@@ -108,7 +108,9 @@ impl Condition {
             Condition::Idle { .. } if state.full => Check::NotYet(None),
             Condition::Idle { since, silence } => match state.last_output.max(*since).checked_add(*silence) {
                 // Output written during a read delay is only seen at its end.
-                Some(at) if now >= at && state.kind.delays_reads() => Check::NotYet(Some(now + GATHER)),
+                Some(at) if now >= at && state.kind.delays_reads() => {
+                    Check::NotYet(Some(now + NOTIFY_INTERVAL))
+                }
                 Some(at) if now >= at => Check::Met(WaitReason::Idle, newest),
                 at => Check::NotYet(at),
             },

@@ -48,7 +48,7 @@ const MAX_WAIT_FOR_QUIET: Duration = Duration::from_secs(60);
 /// When threads without work have ended: until then, each keeps some of the memory that it has freed.
 const IDLE_THREADS_END: Duration = KEEP_ALIVE.saturating_add(QUIET);
 
-/// What an engine has to know.
+/// The configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// Limits and timeouts.
@@ -57,7 +57,7 @@ pub struct EngineConfig {
     pub env: Vec<(OsString, OsString)>,
     /// The least confinement of what clients do.
     pub sandbox: SandboxFloor,
-    /// What nothing confined may reach.
+    /// Paths that no confined process or request may access.
     pub hidden: Hidden,
     /// Which processes clients may start.
     pub starts: StartPolicy,
@@ -77,7 +77,7 @@ pub struct Host {
     durable: Option<Arc<Durable>>,
     confinement: Confinement,
     starts: StartPolicy,
-    /// What runs commands again when they end.
+    /// The supervisor that restarts commands when they end.
     supervisor: Vec<OsString>,
     /// Whether processes of the server's user that have a network could connect to it as its owner.
     is_open_on_tcp: OpenOnTcp,

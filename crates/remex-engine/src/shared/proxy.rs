@@ -71,7 +71,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A pause after a connection that could not be accepted, usually for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the proxies of all processes share.
+/// The state that the proxies of all processes share.
 #[derive(Debug)]
 pub struct Proxy {
     connections: Arc<Semaphore>,
@@ -82,7 +82,7 @@ pub struct Proxy {
     own_ports: OwnPorts,
 }
 
-/// What one jail may reach, and what it was refused.
+/// The hosts that one jail may reach, and those that it was denied.
 #[derive(Debug)]
 pub(crate) struct Exits {
     pub(crate) hosts: Hosts,

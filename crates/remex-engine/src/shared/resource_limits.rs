@@ -25,7 +25,7 @@ pub enum CgroupUse {
     None,
     /// The one that the server is in, if the host's manager has delegated it; else none.
     Delegated,
-    /// This one, which no other program may use.
+    /// The current form, which no other program may use.
     At(PathBuf),
 }
 

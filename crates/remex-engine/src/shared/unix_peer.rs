@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 
 /// Finds out whether a jail confines the process that made a connection.
 ///
-/// Its number may be that of another process by now; the kernel's descriptor of it, where there is one, tells.
+/// The pid may have been reused by now; the pidfd of the kernel, where there is one, detects that.
 pub fn find(stream: &UnixStream) -> io::Result<PeerProcess> {
     let pid = stream.peer_cred()?.pid().unwrap_or(0).cast_unsigned();
     match remex_process::peer_pidfd(stream.as_fd()) {

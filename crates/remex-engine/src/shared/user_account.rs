@@ -11,7 +11,7 @@ use remex_proto::{ErrorKind, RpcError};
 /// How long a directory service may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What `getent` exits with if it does not find the key.
+/// The exit code of `getent` for an unknown key.
 const NOT_FOUND: i32 = 2;
 
 /// An account of the host.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_those_that_list_the_name_itself() {
+    fn groups_list_the_user_by_name() {
         let groups = "adm:x:4:ann,bob\nann:x:1000:\nbroken\nwheel:x:10:joann,annie\nvideo:x:44:bob,ann\n";
         assert_eq!(listed_in(groups, "ann"), [4, 44]);
     }

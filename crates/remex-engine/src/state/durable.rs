@@ -1,4 +1,4 @@
-//! What makes a server durable: its state directory, its keeper, and what earlier servers left there.
+//! The durable part of a server: its state directory, its keeper, and the records of earlier servers.
 //!
 //! Start at [`Durable`].
 
@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use crate::state::{
     keeper_link::{
         self, KeeperLink, LinkError,
-        message::{KeptProcess, Lack, ProgramFile, Quotas, ToKeeper},
+        message::{ExhaustedQuota, ProgramFile, Quotas, ReportedProcess, ToKeeper},
     },
     state_dir::{Lock, StateDir, StateError},
 };
@@ -57,12 +57,12 @@ const UNREACHABLE_PERIOD: Duration = Duration::from_secs(60);
 const DYING_PATIENCE: Duration = Duration::from_secs(5);
 const DYING_PAUSE: Duration = Duration::from_millis(10);
 
-/// What makes a server durable.
+/// The durable part of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateConfig {
     /// A private directory of the server's user, which one server uses at a time; created if it is not there.
     pub dir: PathBuf,
-    /// The program that calls [`keep`](crate::keep) with the directory, which is appended to these arguments. It
+    /// The program that calls [`run_keeper`](crate::run_keeper) with the directory, which is appended to these arguments. It
     /// outlives the server.
     pub keeper: Vec<OsString>,
     /// A program that executes the command after its arguments somewhere else, such as `systemd-run --scope`; empty for
@@ -98,7 +98,7 @@ impl fmt::Debug for Closed {
     }
 }
 
-/// What earlier servers left.
+/// The records of earlier servers.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The sessions whose files can be read, each with its starts.
@@ -106,7 +106,7 @@ pub struct Found {
     /// The ids of sessions whose files cannot be read.
     pub unreadable: HashSet<String>,
     /// The processes that the keeper still has.
-    pub processes: Vec<KeptProcess>,
+    pub processes: Vec<ReportedProcess>,
     /// Starts that could not be saved with their sessions.
     pub forgotten: Vec<Forgotten>,
 }
@@ -171,16 +171,16 @@ impl Durable {
                 linked => break linked,
             }
         };
-        let (link, kept) = match linked {
+        let (link, reported) = match linked {
             Ok(linked) => linked,
             Err(LinkError::NoKeeper) => start_keeper(&state, &config, own_tags, quotas)?,
             Err(error) => return Err(DurableError::Link(path, error)),
         };
         let unreadable = |error| DurableError::Read(path.clone(), error);
-        let known: HashSet<_> = kept.iter().map(|process| process.key).collect();
+        let known: HashSet<_> = reported.iter().map(|process| process.key).collect();
         let mut processes =
             disk::processes(&state.processes(), |key| known.contains(&key)).map_err(unreadable)?;
-        processes.extend(kept);
+        processes.extend(reported);
         let (sessions, lost) = sessions::read(&state.sessions()).map_err(unreadable)?;
         let saved = sessions.iter().map(|(saved, _)| saved);
         let files = SessionFiles::start(state.sessions(), saved).map_err(unreadable)?;
@@ -320,13 +320,14 @@ impl Durable {
     }
 
     /// Deletes the log of the process that closed first, to make space for one of `session`; returns whether there is one.
-    pub(crate) fn collect(&self, lack: Lack, session: &str) -> bool {
+    pub(crate) fn collect(&self, quota: ExhaustedQuota, session: &str) -> bool {
         let mut spared = Vec::new();
         let is_found = loop {
             let oldest = {
                 let mut closed = lock(&self.closed);
-                let found =
-                    closed.iter().position(|closed| lack == Lack::Server || closed.session == session);
+                let found = closed
+                    .iter()
+                    .position(|closed| quota == ExhaustedQuota::Server || closed.session == session);
                 found.and_then(|index| closed.remove(index))
             };
             let Some(oldest) = oldest else { break false };
@@ -384,7 +385,7 @@ fn connect(
     config: &StateConfig,
     own_tags: &Tags,
     quotas: Quotas,
-) -> Result<(Arc<KeeperLink>, Vec<KeptProcess>), LinkError> {
+) -> Result<(Arc<KeeperLink>, Vec<ReportedProcess>), LinkError> {
     let program = config.keeper.first().map(Path::new);
     let found = KeeperLink::connect(state, own_tags, quotas, program.and_then(ProgramFile::at));
     let (Some(program), Err(LinkError::OtherProgram { pid, is_same_version })) = (program, &found) else {
@@ -409,7 +410,7 @@ fn start_keeper(
     config: &StateConfig,
     own_tags: &Tags,
     quotas: Quotas,
-) -> Result<(Arc<KeeperLink>, Vec<KeptProcess>), DurableError> {
+) -> Result<(Arc<KeeperLink>, Vec<ReportedProcess>), DurableError> {
     let path = state.path().display().to_string();
     // Only if there is none: one that lost its socket still runs its processes.
     drop(state.lock_keeper().map_err(|error| match error {
@@ -424,7 +425,7 @@ fn start_keeper(
         }
     }
     let mut child = launch::keeper(state, config).map_err(|what| DurableError::Keeper(path.clone(), what))?;
-    // Somebody has to wait for it, unless the server ends first.
+    // Reaps the child, unless the server ends first.
     let waiting = std::thread::Builder::new().name("remex-keeper".to_owned());
     let _ = waiting.stack_size(64 << 10).spawn(move || child.wait());
     KeeperLink::connect(state, own_tags, quotas, None).map_err(|error| DurableError::Link(path, error))

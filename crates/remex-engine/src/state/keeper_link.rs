@@ -1,6 +1,6 @@
 //! The server's end of the link to its keeper, the process that runs durable processes and outlives the server.
 //!
-//! Messages of the keeper go straight to the [`KeptListener`] of the process that they are about; nothing is queued in
+//! Messages of the keeper go straight to the [`LinkListener`] of the process that they are about; nothing is queued in
 //! between. A connection that ends is replaced by another one as long as the keeper runs, and each process then sends
 //! again what may not have arrived. Start at [`KeeperLink`].
 
@@ -30,7 +30,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::state::state_dir::StateDir;
 use message::{
-    FromKeeper, Greeting, KeeperStatus, KeptProcess, Key, ProgramFile, Purpose, Quotas, RequestNumber,
+    FromKeeper, Greeting, KeeperStatus, Key, ProgramFile, Purpose, Quotas, ReportedProcess, RequestNumber,
     ToKeeper, VERSION,
 };
 use peer::Peer;
@@ -44,15 +44,15 @@ const GREETING_PATIENCE: Duration = Duration::from_secs(15);
 /// How long it may take to replace the program of a keeper.
 const REPLACEMENT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a keeper may take to say what it has.
+/// How long a keeper may take to report its status.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Learns what the keeper says about one process.
-pub(crate) trait KeptListener: Send + Sync {
+/// Receives the messages of the keeper about one process.
+pub(crate) trait LinkListener: Send + Sync {
     fn on_message(self: Arc<Self>, message: FromKeeper);
 
-    /// Called when there is another connection to the same keeper, which has this of the process; `None` if nothing.
-    fn on_relinked(self: Arc<Self>, epoch: Epoch, kept: Option<KeptProcess>);
+    /// Called after a reconnect to the same keeper, with its report of the process; `None` if it has none.
+    fn on_relinked(self: Arc<Self>, epoch: Epoch, reported: Option<ReportedProcess>);
 
     /// Called once if the keeper is gone, and with it the process.
     fn on_keeper_lost(self: Arc<Self>);
@@ -71,22 +71,22 @@ pub struct KeeperLink {
     connection: Mutex<Connection>,
     /// Wakes the task that sends the rest.
     has_unsent: Notify,
-    /// The connection that all processes know; `None` while there is none.
+    /// The connection with which all processes are synchronized; `None` while there is none.
     linked: watch::Sender<Option<Epoch>>,
     listeners: Mutex<Listeners>,
-    /// What the keeper is to be told again if the connection ends, until it has done it. Held briefly.
+    /// Messages to repeat after a reconnect, until the keeper has carried them out. Held briefly.
     owed: Mutex<HashMap<Key, Owed>>,
     /// How many logs the keeper has deleted.
     deletions: watch::Sender<u64>,
     trials: Trials,
     next_key: AtomicU64,
     next_number: AtomicU64,
-    /// Whether the keeper still has to answer a question about its status.
+    /// Whether a request for the status is unanswered.
     is_asked: AtomicBool,
     status: watch::Sender<Option<KeeperStatus>>,
 }
 
-/// What a process is to be told, whatever happens to connections.
+/// A message for the keeper that must survive reconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owed {
     Abandon,
@@ -99,13 +99,13 @@ enum Owed {
 struct Connection {
     stream: Option<Arc<LinkStream>>,
     epoch: Epoch,
-    /// What could not be sent yet. Bounded by the requests that wait for an answer.
+    /// Unsent bytes. Bounded by the requests that wait for an answer.
     unsent: BytesMut,
-    /// Whether the keeper is gone, so that there will be no other one.
+    /// Whether the keeper is gone, so that it cannot be reconnected.
     is_lost: bool,
 }
 
-/// What became of a message.
+/// The outcome of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// It is on its way.
@@ -120,7 +120,7 @@ pub(crate) enum Sent {
 
 #[derive(Default)]
 struct Listeners {
-    by_key: HashMap<Key, Weak<dyn KeptListener>>,
+    by_key: HashMap<Key, Weak<dyn LinkListener>>,
     is_lost: bool,
 }
 
@@ -174,9 +174,9 @@ impl KeeperLink {
         own_tags: &Tags,
         quotas: Quotas,
         program: Option<ProgramFile>,
-    ) -> Result<(Arc<Self>, Vec<KeptProcess>), LinkError> {
-        let Linked { stream, pid, kept } = greet(state, own_tags, quotas, program)?;
-        let kept_keys = kept.iter().map(|process| process.key);
+    ) -> Result<(Arc<Self>, Vec<ReportedProcess>), LinkError> {
+        let Linked { stream, pid, reported } = greet(state, own_tags, quotas, program)?;
+        let kept_keys = reported.iter().map(|process| process.key);
         // Also those of processes that have ended: the clock may have been set back since.
         let newest = kept_keys.chain(keys_in(&state.processes())?).map(|key| key.0).max().unwrap_or(0);
         let link = KeeperLink {
@@ -201,7 +201,7 @@ impl KeeperLink {
             is_asked: AtomicBool::new(false),
             status: watch::Sender::new(None),
         };
-        Ok((Arc::new(link), kept))
+        Ok((Arc::new(link), reported))
     }
 
     /// Connects to the same keeper again. Blocks; must be called within a runtime.
@@ -213,7 +213,7 @@ impl KeeperLink {
         Ok(linked)
     }
 
-    /// Goes on with another connection, after what each process has to send again.
+    /// Continues over another connection, once each process has repeated its requests.
     pub(crate) fn resume(&self, linked: Linked) {
         let epoch = {
             let mut connection = self.connection();
@@ -230,13 +230,14 @@ impl KeeperLink {
                 self.send(&ToKeeper::Forget(key));
             }
         }
-        let mut kept: HashMap<_, _> = linked.kept.into_iter().map(|process| (process.key, process)).collect();
+        let mut reported: HashMap<_, _> =
+            linked.reported.into_iter().map(|process| (process.key, process)).collect();
         let listeners: Vec<_> = {
             let listeners = self.listeners();
             listeners.by_key.iter().filter_map(|(key, listener)| Some((*key, listener.upgrade()?))).collect()
         };
         for (key, listener) in listeners {
-            listener.on_relinked(epoch, kept.remove(&key));
+            listener.on_relinked(epoch, reported.remove(&key));
         }
         self.linked.send_replace(Some(epoch));
     }
@@ -303,7 +304,7 @@ impl KeeperLink {
             | FromKeeper::NotStarted { key, .. }
             | FromKeeper::Progress { key, .. }
             | FromKeeper::Answer { key, .. } => *key,
-            FromKeeper::Kept(_) => return,
+            FromKeeper::Processes(_) => return,
             FromKeeper::Deleted(key) => {
                 self.owed().remove(key);
                 self.deletions.send_modify(|count| *count += 1);
@@ -313,7 +314,7 @@ impl KeeperLink {
                 return self.trials.answer(*number, failure.clone());
             }
             FromKeeper::Status(status) => {
-                // In this order, so that whoever asks from now on gets an answer of its own.
+                // In this order, so that later callers get an answer of their own.
                 self.is_asked.store(false, Ordering::Relaxed);
                 self.status.send_replace(Some(status.clone()));
                 return;
@@ -339,7 +340,7 @@ impl KeeperLink {
         }
     }
 
-    /// Sends a message over the connection of now.
+    /// Sends a message over the current connection.
     pub(crate) fn send(&self, message: &ToKeeper) -> Sent {
         self.send_where(|_| true, message)
     }
@@ -404,7 +405,7 @@ impl KeeperLink {
         tokio::time::timeout(STATUS_PATIENCE, trial.outcome()).await.unwrap_or(Trial::Unanswered)
     }
 
-    /// Asks the keeper what it has; returns `None` if it does not respond in time.
+    /// Asks the keeper for its status; returns `None` if it does not respond in time.
     pub(crate) async fn status(&self) -> Option<KeeperStatus> {
         let mut answers = self.status.subscribe();
         // One question at a time, so that a keeper that is suspended costs no memory.
@@ -417,9 +418,9 @@ impl KeeperLink {
     }
 
     /// Sends the messages of a process to `listener`; returns `false` if the keeper is gone.
-    pub(crate) fn listen<L: KeptListener + 'static>(&self, key: Key, listener: &Arc<L>) -> bool {
+    pub(crate) fn listen<L: LinkListener + 'static>(&self, key: Key, listener: &Arc<L>) -> bool {
         let mut listeners = self.listeners();
-        let listener: Weak<dyn KeptListener> = Arc::<L>::downgrade(listener);
+        let listener: Weak<dyn LinkListener> = Arc::<L>::downgrade(listener);
         if listeners.is_lost {
             return false;
         }
@@ -508,10 +509,10 @@ impl Connection {
 pub(crate) struct Linked {
     stream: LinkStream,
     pid: u32,
-    kept: Vec<KeptProcess>,
+    reported: Vec<ReportedProcess>,
 }
 
-/// Connects to the keeper, exchanges greetings, and receives what it has.
+/// Connects to the keeper, exchanges greetings, and receives its list of processes.
 fn greet(
     state: &StateDir,
     own_tags: &Tags,
@@ -532,9 +533,9 @@ fn greet(
         return Err(LinkError::Version { pid: greeting.pid, found: greeting.version });
     }
     stream.write_all(&message::encode(&ToKeeper::Quotas(quotas))?)?;
-    let kept = read_list(&mut stream)?;
+    let reported = read_list(&mut stream)?;
     stream.set_read_timeout(None)?;
-    Ok(Linked { stream: LinkStream::new(stream)?, pid: greeting.pid, kept })
+    Ok(Linked { stream: LinkStream::new(stream)?, pid: greeting.pid, reported })
 }
 
 /// Asks the keeper to execute `program` in its place, and returns when it has; or else why it has not.
@@ -571,7 +572,7 @@ fn keys_in(processes: &Path) -> io::Result<Vec<Key>> {
 }
 
 /// Reads the list of processes, which follows the greeting.
-fn read_list(stream: &mut StdUnixStream) -> io::Result<Vec<KeptProcess>> {
+fn read_list(stream: &mut StdUnixStream) -> io::Result<Vec<ReportedProcess>> {
     let mut all = Vec::new();
     loop {
         let mut bytes = vec![0; 4];
@@ -581,8 +582,8 @@ fn read_list(stream: &mut StdUnixStream) -> io::Result<Vec<KeptProcess>> {
         bytes.resize(4 + len.min(message::MAX_BYTES), 0);
         stream.read_exact(&mut bytes[4..])?;
         match message::decode(&bytes) {
-            Some((Ok(FromKeeper::Kept(kept)), _)) if kept.is_empty() => return Ok(all),
-            Some((Ok(FromKeeper::Kept(kept)), _)) => all.extend(kept),
+            Some((Ok(FromKeeper::Processes(reported)), _)) if reported.is_empty() => return Ok(all),
+            Some((Ok(FromKeeper::Processes(reported)), _)) => all.extend(reported),
             Some((Err(unreadable), _)) => return Err(unreadable.into()),
             _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "the keeper listed no processes")),
         }

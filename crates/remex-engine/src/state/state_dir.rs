@@ -100,8 +100,8 @@ impl Lock {
         (&self.file).write_all(text.as_bytes())
     }
 
-    /// Says in the lock file which program the server is, how it is, when that was, and on which unix sockets it listens;
-    /// nobody depends on it but commands of remex on this host.
+    /// Records the program of the server, its status with the time, and its unix sockets in the lock file, which only
+    /// commands of remex on this host read.
     pub fn say_status(&self, program: &Path, status: &str, sockets: &[PathBuf]) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let when = format!("{}.{:09}", now.tv_sec, now.tv_nsec);
@@ -152,7 +152,7 @@ impl StateDir {
                 let what = "there is no state version 0".to_owned();
                 return Err(StateError::Damaged { path: version, what });
             }
-            // What an earlier version has left is read as it is: there was none with another form yet.
+            // Files of earlier versions are read as they are: the format has not changed yet.
             found if found <= u64::from(VERSION) => {}
             found => {
                 let found = u32::try_from(found).unwrap_or(u32::MAX);
@@ -196,7 +196,7 @@ impl StateDir {
         (own.dev(), own.ino()) == (found.dev(), found.ino())
     }
 
-    /// Returns whether there is certainly no keeper: its lock is there, and nobody holds it.
+    /// Returns whether there is certainly no keeper: its lock file exists, and no process holds the lock.
     pub(crate) fn has_no_keeper(&self) -> bool {
         let lock = open_regular(OpenOptions::new().read(true), &self.path.join("keeper.lock"));
         lock.is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())

@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 
 use super::{PATIENCE, config};
 use crate::{
-    keep,
+    run_keeper,
     state::{
         keeper_link::message::{
-            self, FromKeeper, Greeting, KeptAnswer, KeptRequest, Key, NewProcess, Purpose, Quotas, Rules,
+            self, FromKeeper, Greeting, KeeperAnswer, KeeperRequest, Key, NewProcess, Purpose, Quotas, Rules,
             ToKeeper,
         },
         state_dir::StateDir,
@@ -37,7 +37,7 @@ impl RawServer {
         let tags = StateDir::open(state).unwrap().tags().clone();
         let mut server = RawServer { stream, tags };
         server.send(&ToKeeper::Quotas(Quotas::from(&remex_base::limits::Limits::default())));
-        assert!(matches!(server.receive(), FromKeeper::Kept(kept) if kept.is_empty()));
+        assert!(matches!(server.receive(), FromKeeper::Processes(kept) if kept.is_empty()));
         server
     }
 
@@ -108,13 +108,13 @@ fn a_message_that_the_keeper_cannot_read_fails_one_start_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
     let (ready, is_ready) = oneshot::channel();
-    let (end, told_to_end) = oneshot::channel::<()>();
+    let (end, shutdown) = oneshot::channel::<()>();
     let place = state.clone();
     let keeper = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let told_to_end = async { drop(told_to_end.await) };
+        let shutdown = async { drop(shutdown.await) };
         let ready = || ready.send(()).unwrap();
-        runtime.block_on(keep(config(), &place, None, ready, told_to_end)).unwrap();
+        runtime.block_on(run_keeper(config(), &place, None, ready, shutdown)).unwrap();
     });
     is_ready.blocking_recv().unwrap();
     let mut server = RawServer::connect(&state);
@@ -140,16 +140,16 @@ fn a_message_that_the_keeper_cannot_read_fails_one_start_and_nothing_else() {
     // Not even a subject.
     server.stream.write_all(&[3, 0, 0, 0, 0xff, 0xff, 0xff]).unwrap();
 
-    let request = KeptRequest::Write { chunk: "alive\n".into(), write_id: None };
+    let request = KeeperRequest::Write { chunk: "alive\n".into(), write_id: None };
     server.send(&ToKeeper::Request { key: Key(1), number: 1, request });
     let (mut is_written, mut echoed) = (false, Vec::new());
     while !is_written || echoed != b"alive\n" {
         match server.receive() {
-            FromKeeper::Answer { key: Key(1), number: 1, answer: KeptAnswer::Written(_) } => {
+            FromKeeper::Answer { key: Key(1), number: 1, answer: KeeperAnswer::Written(_) } => {
                 is_written = true;
             }
             FromKeeper::Progress { key: Key(1), progress } => {
-                echoed.extend(progress.fresh.into_iter().flat_map(|chunk| chunk.bytes));
+                echoed.extend(progress.inline.into_iter().flat_map(|chunk| chunk.bytes));
             }
             other => panic!("{other:?}"),
         }

@@ -13,11 +13,11 @@ use rustix::{fs::FileType, io::Errno};
 use serde_json::Value;
 
 use super::{
-    CancelCheck, PathGuard, Places,
+    CancelCheck, InstallDirs, PathGuard,
     scan::{Budget, Scan},
     skill,
 };
-use crate::places::{
+use crate::paths::{
     descent,
     names::{self, Smallest},
     open::Links,
@@ -33,14 +33,14 @@ const MAX_PLUGINS: usize = 1000;
 const LOCAL: &str = "local";
 
 /// Finds what is installed; the thread may hang.
-pub(super) fn discover(places: &Places, guard: &PathGuard, wanted: &CancelCheck) -> wire::DiscoverReply {
+pub(super) fn discover(dirs: &InstallDirs, guard: &PathGuard, wanted: &CancelCheck) -> wire::DiscoverReply {
     let mut search =
         Search { guard, wanted, budget: Budget::default(), reply: wire::DiscoverReply::default() };
-    if let Some(home) = &places.codex_home {
+    if let Some(home) = &dirs.codex_home {
         search.plugins(&home.join("plugins/cache"));
         search.skills("codex-home-skills", &home.join("skills"));
     }
-    if let Some(directory) = &places.user_skills {
+    if let Some(directory) = &dirs.user_skills {
         search.skills("user-agent-skills", directory);
     }
     search.reply

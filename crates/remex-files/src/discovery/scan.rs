@@ -14,7 +14,7 @@ use rustix::{fs::FileType, io::Errno};
 use serde_json::Value;
 
 use super::{ANSWER_BYTES, CancelCheck, PathGuard};
-use crate::places::{
+use crate::paths::{
     descent::{self, Identity},
     names::{self, Smallest},
     open::{self, Links},
@@ -44,7 +44,7 @@ const MANIFESTS: [&str; 3] = [".codex-plugin", ".claude-plugin", ".cursor-plugin
 /// The file that describes a skill.
 const SKILL: &str = "SKILL.md";
 
-/// What the searches of one request may still cost.
+/// The remaining budget of the searches of one request.
 pub(super) struct Budget {
     directories: usize,
     entries: usize,
@@ -61,7 +61,7 @@ impl Default for Budget {
     }
 }
 
-/// What a directory tree contains.
+/// The entries of a directory tree.
 #[derive(Default)]
 pub(super) struct Scan {
     pub(super) plugin: Option<wire::PluginFiles>,

@@ -1,4 +1,4 @@
-//! What a skill says about itself, in the front matter of `SKILL.md` and in `agents/openai.yaml`.
+//! The metadata of a skill, in the front matter of `SKILL.md` and in `agents/openai.yaml`.
 
 use remex_proto::discovery as wire;
 use serde_json::{Map, Value};

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_repeated_deep_or_large_is_refused() {
+    fn malformed_repeated_deep_or_large_documents_are_refused() {
         assert_eq!(parse("a: [1, 2"), None);
         assert_eq!(parse("a: &x [1]\nb: *x\n"), None);
         assert_eq!(parse(&"[".repeat(10_000)), None);

@@ -166,7 +166,7 @@ fn copy_tree(
     Ok(())
 }
 
-/// What may be read and written during the copy of a tree.
+/// Decides what may be read and written during the copy of a tree.
 struct TreeGuards {
     from: TreeGuard,
     to: TreeGuard,
@@ -234,7 +234,7 @@ fn copy_entries(
     Ok(directories)
 }
 
-/// What holds for the destination of a file.
+/// The precondition on the destination of a file.
 struct CopyRules<'a> {
     links: Links,
     /// A copy in a sandbox, or without the scope for it, does not run as another user or group.

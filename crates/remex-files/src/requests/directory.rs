@@ -272,7 +272,7 @@ impl Page {
         name: &OsString,
         kind: FileType,
     ) -> io::Result<Option<wire::DirectoryEntry>> {
-        // The name of what is denied is no secret, but nothing else is told about it.
+        // The name of a denied entry is no secret, but nothing else about it is revealed.
         let metadata = if self.details && directory.tree.allows(name, Action::Read) {
             match metadata::of_entry(&directory.opened, name) {
                 Ok(metadata) => Some(Box::new(metadata)),

@@ -78,7 +78,7 @@ impl FileWork for wire::WriteFile {
     }
 }
 
-/// What must exist before a write.
+/// The precondition of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Anything,

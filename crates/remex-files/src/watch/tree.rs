@@ -16,7 +16,7 @@ use rustix::{
 };
 
 use crate::{
-    places::guard::PathGuard,
+    paths::guard::PathGuard,
     watcher::{Depth, DirectoryId, Rescan, SharedWatcher, Subscription, WatchError, WatchScope},
 };
 
@@ -90,7 +90,7 @@ pub fn scan(watcher: &SharedWatcher, subscription: &Arc<Subscription>, work: Res
 struct Scan<'a> {
     watcher: &'a SharedWatcher,
     subscription: &'a Arc<Subscription>,
-    /// What the client may not read is not watched.
+    /// Paths that the client may not read are not watched.
     guard: &'a PathGuard,
 }
 

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_becomes_an_overflow() {
+    fn too_many_changes_become_an_overflow() {
         let mut pending = PendingChanges::default();
         for number in 0..=PATHS {
             pending.note(Path::new(&format!("/{number}")), Created);

@@ -1,4 +1,4 @@
-//! What one watch covers, and what has changed there.
+//! The directories that one watch covers, and their pending changes.
 
 use std::{
     collections::BTreeSet,
@@ -76,7 +76,7 @@ struct Seen {
     is_incomplete: bool,
 }
 
-/// What must be scanned before changes can be reported.
+/// The paths to scan before changes can be reported.
 #[derive(Debug)]
 pub struct Rescan {
     pub(crate) fresh: Vec<PathBuf>,
@@ -216,7 +216,7 @@ impl Seen {
         }
     }
 
-    /// Gives up what was seen: everything is scanned again, and the client is told that changes are missing.
+    /// Discards the collected changes: everything is scanned again, and the next batch is marked as incomplete.
     fn lose(&mut self) {
         (self.fresh, self.fresh_bytes) = (Vec::new(), 0);
         self.is_lost = true;

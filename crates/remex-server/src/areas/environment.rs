@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_below_a_plain_value_names_that_value() {
+    fn a_key_below_a_plain_value_selects_that_value() {
         assert_eq!(selected(&[&["model", "x"]]), "model = \"m\"\n");
         assert_eq!(selected(&[&["list", "q"]]), "[[list]]\nq = 1\n");
     }

@@ -6,7 +6,7 @@ use remex_access::{
     account::FLOOR,
     budget::{self, SHORT, Share},
 };
-use remex_engine::{NotRead, unknown_process};
+use remex_engine::{ReadError, unknown_process};
 use remex_proto::RpcError;
 
 use crate::{
@@ -24,7 +24,7 @@ pub(crate) const LIST_LESS: &str = "list one session at a time with `sessionId`,
 /// Hint for a list of processes of one session that does not fit.
 pub(crate) const FORGET_SOME: &str = "forget what has ended with `process/forget`, or try again later";
 
-/// Returns the error of a request about a process; if that was forgotten meanwhile, its log is gone, and that is why.
+/// Returns the error of a request about a process; if the process was forgotten meanwhile, its log is gone.
 pub(crate) fn unless_forgotten(process: &Process, error: RpcError) -> RpcError {
     if process.is_forgotten() { unknown_process(&process.id) } else { error }
 }
@@ -48,7 +48,7 @@ pub(crate) async fn within_room<T, F>(
     mut attempt: impl FnMut(Allowance) -> F,
 ) -> Result<(T, Option<Share>), RpcError>
 where
-    F: Future<Output = Result<(T, Allowance), NotRead>>,
+    F: Future<Output = Result<(T, Allowance), ReadError>>,
 {
     let bytes = match responder.outbox().encoding() {
         // So much is always possible.
@@ -60,11 +60,11 @@ where
     loop {
         match attempt(room).await {
             Ok((made, room)) => return Ok((made, room.share)),
-            Err(NotRead::NoMemory) => return Err(budget::no_memory(hint)),
-            Err(NotRead::Unreadable(error)) => return Err(error),
+            Err(ReadError::NoMemory) => return Err(budget::no_memory(hint)),
+            Err(ReadError::Unreadable(error)) => return Err(error),
             // Read again, with as much room.
-            Err(NotRead::OnDisk) => room = Allowance { bytes, share: None },
-            Err(NotRead::TooLong(needed)) => {
+            Err(ReadError::OnDisk) => room = Allowance { bytes, share: None },
+            Err(ReadError::TooLong(needed)) => {
                 // A little more than needed now, because the answer may grow while it waits.
                 let more = needed.saturating_add(needed / 4 + MORE);
                 let wanted = if needed <= SHORT { more.min(SHORT) } else { more };

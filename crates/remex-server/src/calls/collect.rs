@@ -90,7 +90,7 @@ fn candidates(sessions: &[Arc<Session>], returning: &HashSet<String>) -> Vec<Can
     found
 }
 
-/// Forgets what the request selects, and says what that is.
+/// Forgets the processes that the request selects, and returns them.
 fn collected(candidates: Vec<Candidate>, request: &wire::Collect) -> wire::Collected {
     let (wanted, unwanted): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|one| one.is_wanted);
     let space = |candidates: &[Candidate]| candidates.iter().map(|one| one.log.bytes).sum::<u64>();

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
 use remex_access::budget::SHORT;
-use remex_engine::NotRead;
+use remex_engine::ReadError;
 use remex_process::{Tag, tree::Member};
 use remex_proto::{RequestId, message, process as wire};
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
@@ -70,15 +70,15 @@ impl ProcessList {
     }
 
     /// Encodes the answer, unless it needs more than `room`; one that needs more than `most` is never built.
-    pub(crate) fn encode(&self, id: &RequestId, room: u64, most: u64) -> Result<Vec<u8>, NotRead> {
+    pub(crate) fn encode(&self, id: &RequestId, room: u64, most: u64) -> Result<Vec<u8>, ReadError> {
         let mut len = Count(0);
-        serde_json::to_writer(&mut len, self).map_err(|_| NotRead::NoMemory)?;
+        serde_json::to_writer(&mut len, self).map_err(|_| ReadError::NoMemory)?;
         let needed = len.0 + len.0 / 64 + ENVELOPE;
         if needed > most.max(SHORT) {
-            return Err(NotRead::NoMemory);
+            return Err(ReadError::NoMemory);
         }
         if needed > room {
-            return Err(NotRead::TooLong(needed));
+            return Err(ReadError::TooLong(needed));
         }
         let mut json = Vec::new();
         json.try_reserve_exact(usize::try_from(needed).unwrap_or(usize::MAX))?;
@@ -86,7 +86,7 @@ impl ProcessList {
         message::write_result_with(&mut json, id, |json| {
             written = serde_json::to_writer(Fallible(json), self);
         });
-        written.map_err(|_| NotRead::NoMemory)?;
+        written.map_err(|_| ReadError::NoMemory)?;
         // The processes keep running, so their numbers may have grown by a few digits.
         Ok(json)
     }

@@ -1,4 +1,4 @@
-//! Which permission each call needs.
+//! The permission that each call needs.
 
 use remex_access::scope::{Permission, Scopes};
 use remex_proto::{
@@ -78,7 +78,7 @@ fn required(call: &Call) -> &'static [Permission] {
             OpenMode::Write | OpenMode::Replace => &[Permission::FilesWrite],
         },
         Call::FsCopy(_) => &[Permission::FilesRead, Permission::FilesWrite],
-        // A mismatch tells the hash of what is there.
+        // A mismatch reveals the hash of the current content.
         Call::FsWriteFile(request) if matches!(request.if_match, Some(IfMatch::Content(_))) => {
             &[Permission::FilesWrite, Permission::FilesRead]
         }

@@ -11,7 +11,7 @@ use remex_access::{
 };
 use remex_base::{compute::LARGE_MESSAGE, threads::ClientThreads};
 use remex_engine::{
-    Backoff, HANG_THRESHOLD, NotRead, Request, StdinWrite, Waiter, unknown_process, unreadable,
+    Backoff, HANG_THRESHOLD, ReadError, Request, StdinWrite, Waiter, unknown_process, unreadable,
 };
 use remex_process::{Signal, tree};
 use remex_proto::{ErrorKind, RequestId, RpcError, process as wire};
@@ -35,16 +35,21 @@ const SEARCH_BYTES: usize = 1 << 20;
 
 impl Calls {
     pub(super) fn terminate(&mut self, own: &Arc<Session>, request: &wire::Terminate, responder: Responder) {
-        let order = Request::Terminate(request.mode, request.scope, responder);
-        self.order(own, ProcessTarget::of(request), order);
+        let process_request = Request::Terminate(request.mode, request.scope, responder);
+        self.request(own, ProcessTarget::of(request), process_request);
     }
 
-    pub(super) fn order(&mut self, own: &Arc<Session>, target: ProcessTarget<'_>, order: Request<Responder>) {
+    pub(super) fn request(
+        &mut self,
+        own: &Arc<Session>,
+        target: ProcessTarget<'_>,
+        process_request: Request<Responder>,
+    ) {
         let session = match self.session(own, target.session) {
             Ok(session) => session,
-            Err(error) => return order.into_caller().error(&error),
+            Err(error) => return process_request.into_caller().error(&error),
         };
-        session.order(target.process, target.incarnation, order);
+        session.request(target.process, target.incarnation, process_request);
     }
 
     pub(super) async fn start(&self, own: Arc<Session>, request: wire::Start, responder: Responder) {
@@ -63,7 +68,7 @@ impl Calls {
             return responder.error(&error);
         }
         match self.session(own, request.session_id.as_deref()) {
-            // Whoever has started it has agreed to run it as its own identity, and not with what another may do.
+            // The client that started it agreed to run it with its own permissions, not with those of another identity.
             Ok(session) if session.owner.identity != own.owner.identity => responder.error(&not_yours()),
             Ok(session) => session.restart(request, responder, self.restart_bounds(), self.context.slots()),
             Err(error) => responder.error(&error),
@@ -93,14 +98,14 @@ impl Calls {
             process_id: request.process_id.as_str().into(),
             caller: responder,
         };
-        self.order(own, target, Request::Write(write));
+        self.request(own, target, Request::Write(write));
     }
 
     pub(super) fn signal(&mut self, own: &Arc<Session>, request: &wire::Signal, responder: Responder) {
         match Signal::from_name(request.signal.name()) {
             Some(signal) => {
-                let order = Request::Signal(signal, responder);
-                self.order(own, ProcessTarget::of(request), order);
+                let process_request = Request::Signal(signal, responder);
+                self.request(own, ProcessTarget::of(request), process_request);
             }
             None => responder.error(&RpcError::new(
                 ErrorKind::NotSupported,
@@ -141,11 +146,11 @@ impl Calls {
             let request = Arc::new(request);
             match read_within(&process, &threads, &request, reader, LARGE_MESSAGE as u64).await {
                 Ok((reply, then)) => return responder.ok_then(reply, then),
-                Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
-                Err(NotRead::Unreadable(error)) => {
+                Err(ReadError::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
+                Err(ReadError::Unreadable(error)) => {
                     return responder.error(&unless_forgotten(&process, error));
                 }
-                Err(NotRead::TooLong(_) | NotRead::OnDisk) => {}
+                Err(ReadError::TooLong(_) | ReadError::OnDisk) => {}
             }
             // A reply may be megabytes, so it is built only when there is room for it.
             let making = responder.outbox().room_for_answer().await;
@@ -236,11 +241,11 @@ impl Calls {
             };
             match short {
                 Ok(snapshot) => return responder.ok(snapshot),
-                Err(NotRead::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
-                Err(NotRead::Unreadable(error)) => {
+                Err(ReadError::NoMemory) => return responder.error(&budget::no_memory(READ_LESS)),
+                Err(ReadError::Unreadable(error)) => {
                     return responder.error(&unless_forgotten(&process, error));
                 }
-                Err(NotRead::TooLong(_) | NotRead::OnDisk) => {}
+                Err(ReadError::TooLong(_) | ReadError::OnDisk) => {}
             }
             let making = Arc::new(responder.outbox().room_for_answer().await);
             let look = async |room: Allowance| {
@@ -361,7 +366,7 @@ async fn read_within(
     request: &Arc<wire::Read>,
     reader: Option<ConnectionId>,
     room: u64,
-) -> Result<(wire::ReadReply, AfterSend), NotRead> {
+) -> Result<(wire::ReadReply, AfterSend), ReadError> {
     let mut backoff = Backoff::default();
     loop {
         let stored = match process.stored(request) {
@@ -369,8 +374,8 @@ async fn read_within(
             Some(stored) => {
                 let request = Arc::clone(request);
                 let read = threads.run(move || stored.read(&request, room)).await;
-                match read.unwrap_or_else(|_| Err(NotRead::Unreadable(unreadable(&process.id, None)))) {
-                    Err(NotRead::Unreadable(_)) if !process.is_forgotten() && backoff.brief().await => {
+                match read.unwrap_or_else(|_| Err(ReadError::Unreadable(unreadable(&process.id, None)))) {
+                    Err(ReadError::Unreadable(_)) if !process.is_forgotten() && backoff.brief().await => {
                         continue;
                     }
                     read => Some(read?),
@@ -379,7 +384,7 @@ async fn read_within(
         };
         match process.read(request, reader, room, stored) {
             // More came, and the files have to be read again.
-            Err(NotRead::OnDisk) => {}
+            Err(ReadError::OnDisk) => {}
             read => return read,
         }
     }
@@ -391,13 +396,13 @@ async fn stored_snapshot(
     threads: &ClientThreads,
     max_bytes: Option<u64>,
     room: u64,
-) -> Result<wire::SnapshotReply, NotRead> {
+) -> Result<wire::SnapshotReply, ReadError> {
     let mut backoff = Backoff::default();
     loop {
         let asked = process.clone();
         let snapshot = threads.run(move || asked.snapshot(max_bytes, room)).await;
-        match snapshot.unwrap_or_else(|_| Err(NotRead::Unreadable(unreadable(&process.id, None)))) {
-            Err(NotRead::Unreadable(_)) if !process.is_forgotten() && backoff.brief().await => {}
+        match snapshot.unwrap_or_else(|_| Err(ReadError::Unreadable(unreadable(&process.id, None)))) {
+            Err(ReadError::Unreadable(_)) if !process.is_forgotten() && backoff.brief().await => {}
             snapshot => return snapshot,
         }
     }

@@ -1,4 +1,4 @@
-//! What the audit file says about a call.
+//! The entry of a call in the audit file.
 
 use remex_access::audit::{self, Attached, Audited, Entry, Outcome, Target};
 use remex_proto::{Call, RpcError};
@@ -6,8 +6,8 @@ use remex_proto::{Call, RpcError};
 use super::{Calls, target::ProcessTarget};
 use crate::{outbox::Responder, sessions::session::OpenedSession, shared::host::Host};
 
-/// Whose session a call reaches.
-enum Reached {
+/// Whose sessions a call affects.
+enum Affected {
     /// One of its own identity, or none.
     Own,
     /// One of the identity with this name.
@@ -23,9 +23,9 @@ impl Calls {
             Some(word) if is_allowed.is_ok() => Entry::action(word, call, &self.peer),
             _ => Entry::refusal(call, &self.peer),
         };
-        let entry = match self.reached(call) {
-            Reached::Foreign(owner) => entry.owned_by(&owner),
-            Reached::Own | Reached::Everyone => entry,
+        let entry = match self.affected(call) {
+            Affected::Foreign(owner) => entry.owned_by(&owner),
+            Affected::Own | Affected::Everyone => entry,
         };
         let Some(ready) = self.handshake.ready() else { return entry };
         let entry = entry.within(&ready.session.id);
@@ -44,7 +44,7 @@ impl Calls {
         if audit::target(call) == Target::Everyone && !self.credential.is_admin() {
             return None;
         }
-        let is_foreign = || !matches!(self.reached(call), Reached::Own);
+        let is_foreign = || !matches!(self.affected(call), Affected::Own);
         match audit::audited(call) {
             Audited::Always(word) => Some(word),
             Audited::First(word) => (is_foreign() || self.is_first_input(call)).then_some(word),
@@ -53,13 +53,13 @@ impl Calls {
         }
     }
 
-    fn reached(&self, call: &Call) -> Reached {
+    fn affected(&self, call: &Call) -> Affected {
         match audit::target(call) {
-            Target::Own => Reached::Own,
-            Target::Everyone => Reached::Everyone,
+            Target::Own => Affected::Own,
+            Target::Everyone => Affected::Everyone,
             Target::Session(named) => {
                 let foreign = self.sessions.foreign_session(named, &self.credential);
-                foreign.map_or(Reached::Own, |session| Reached::Foreign(session.owner.identity.clone()))
+                foreign.map_or(Affected::Own, |session| Affected::Foreign(session.owner.identity.clone()))
             }
         }
     }

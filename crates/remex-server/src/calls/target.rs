@@ -1,14 +1,14 @@
-//! Which process a request is for.
+//! The process that a request names.
 
 use remex_proto::process as wire;
 
-/// Which process a request is for.
+/// The process that a request names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessTarget<'a> {
-    /// Its session; the connection's own if absent.
+    /// The session of the process; that of the connection if absent.
     pub(super) session: Option<&'a str>,
     pub(super) process: &'a str,
-    /// The start of it that is meant, if the request says that.
+    /// The incarnation, if the request names one.
     pub(super) incarnation: Option<u64>,
 }
 

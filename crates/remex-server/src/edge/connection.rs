@@ -58,7 +58,7 @@ pub(crate) struct Link {
     pub(crate) peer: Arc<str>,
 }
 
-/// What a connection runs on.
+/// The transport of a connection.
 pub(crate) enum Transport {
     Wire { reader: FrameReader, writer: WriteHalf, framing: Framing, source: Source },
     Memory(ServerEnd),
@@ -114,7 +114,7 @@ struct Connection {
     rate: Arc<Rate>,
 }
 
-/// Why the reader stopped.
+/// The reason why the reader stopped.
 enum Stop {
     /// The client sends no more but may still read.
     EndOfInput,

@@ -1,12 +1,12 @@
 //! The server: listeners and graceful shutdown.
 //!
-//! [`welcome`] admits connections, [`credentials`] follows changed credential files, [`pages`] serves metrics, and
+//! [`admit`] authenticates connections, [`credentials`] follows changed credential files, [`pages`] serves metrics, and
 //! [`idle`] handles the idle shutdown.
 
+mod admit;
 mod credentials;
 mod idle;
 mod pages;
-mod welcome;
 
 use std::{
     borrow::Cow,
@@ -48,7 +48,7 @@ use crate::{
     sessions::session::{PendingStarts, Reach, Session, SessionRegistry},
     shared::host::Host,
 };
-use welcome::TcpEnds;
+use admit::TcpEnds;
 
 /// How long a listener that ran out of descriptors waits before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -73,7 +73,7 @@ pub struct Server {
     watchdog: Mutex<Option<Watchdog>>,
     /// Cuts the grace periods of a shutdown short.
     grace_skipped: CancellationToken,
-    /// Another program goes on with the listeners.
+    /// Whether another program takes over the listeners.
     is_replaced: AtomicBool,
     metrics: MetricsAccess,
     /// Limits connections from the moment they are accepted.
@@ -220,7 +220,7 @@ impl Server {
                 Ok(Accepted::Unix { stream, peer_uid }) => {
                     let server = Arc::clone(&self);
                     self.host.spawn(async move {
-                        let admitted = server.welcome_unix(stream, peer_uid).await;
+                        let admitted = server.admit_unix(stream, peer_uid).await;
                         server.run(admitted).await;
                     });
                 }
@@ -315,8 +315,8 @@ impl Server {
         }
     }
 
-    /// Ends the server so that another program can go on with its listening sockets, which the caller has
-    /// [cloned](Listener::for_handover), and with its durable processes: clients are told to reconnect.
+    /// Ends the server so that another program can take over its listening sockets, which the caller has
+    /// [cloned](Listener::for_handover), and its durable processes: clients are asked to reconnect.
     pub async fn hand_over(&self) {
         self.is_replaced.store(true, Ordering::Relaxed);
         self.shut_down().await;

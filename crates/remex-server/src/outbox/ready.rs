@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_a_hundred_thousand_processes_that_came_and_went() {
+    fn a_hundred_thousand_ended_processes_leave_no_state() {
         let mut ready = Ready::default();
         for urgency in [Urgency::Fresh, Urgency::Bulk].repeat(50_000) {
             let source = Arc::new(());

@@ -36,14 +36,14 @@ pub(crate) struct Responder {
     /// The type of the answer, once the method is known.
     reply: Option<TypeId>,
     observation: Option<Observation>,
-    /// Who in this program waits for the answer, in place of a client.
-    told: Option<oneshot::Sender<Told>>,
-    /// Whether this program itself has made the request: it is none of the connection.
+    /// Receives the answer within this program, in place of a client.
+    internal_caller: Option<oneshot::Sender<InternalAnswer>>,
+    /// Whether this program itself made the request, so that the connection does not count it.
     is_internal: bool,
 }
 
-/// The answer to a request that this program makes for a client: a start has one with content.
-pub(crate) type Told = Result<Option<Started>, RpcError>;
+/// The answer to a request that this program makes for a client; that of a start has content.
+pub(crate) type InternalAnswer = Result<Option<Started>, RpcError>;
 
 /// What is counted and recorded about a request.
 #[derive(Debug)]
@@ -79,14 +79,14 @@ impl Responder {
             request_bytes,
             reply: None,
             observation: None,
-            told: None,
+            internal_caller: None,
             is_internal: false,
         }
     }
 
-    /// Returns one for a request that this program makes on behalf of a connection, and its answer.
-    pub(crate) fn within(outbox: &Arc<Outbox>) -> (Self, oneshot::Receiver<Told>) {
-        let (told, answer) = oneshot::channel();
+    /// Returns a responder for a request that this program makes on behalf of a connection, with its answer.
+    pub(crate) fn within(outbox: &Arc<Outbox>) -> (Self, oneshot::Receiver<InternalAnswer>) {
+        let (internal_caller, answer) = oneshot::channel();
         let responder = Responder {
             outbox: Arc::clone(outbox),
             number: RequestNumber::default(),
@@ -94,15 +94,15 @@ impl Responder {
             request_bytes: 0,
             reply: None,
             observation: None,
-            told: Some(told),
+            internal_caller: Some(internal_caller),
             is_internal: true,
         };
         (responder, answer)
     }
 
-    /// Returns who in this program waits for the answer, if it is not a client.
-    pub(crate) fn take_told(&mut self) -> Option<oneshot::Sender<Told>> {
-        self.told.take()
+    /// Takes the internal receiver of the answer, if there is one.
+    pub(crate) fn take_internal_caller(&mut self) -> Option<oneshot::Sender<InternalAnswer>> {
+        self.internal_caller.take()
     }
 
     pub(crate) fn is_for(&self, connection: ConnectionId, id: &RequestId) -> bool {

@@ -205,7 +205,7 @@ fn short_output_is_not_held_up_by_a_flood_that_has_used_up_the_window() {
 }
 
 #[test]
-fn a_flood_stops_at_the_window_and_goes_on_when_it_is_acknowledged() {
+fn a_flood_stops_at_the_window_and_continues_once_acknowledged() {
     let mut wire = Wire::new();
     let flood = Fake::new("flood", Seq::MAX);
     wire.ready(&flood, Urgency::Bulk);

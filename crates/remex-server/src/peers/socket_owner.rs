@@ -1,4 +1,4 @@
-//! Which user owns the other end of a TCP connection within this host.
+//! Finds the user that owns the other end of a TCP connection within this host.
 //!
 //! The kernel knows: `sock_diag` looks one socket up, and `/proc/net/tcp` lists all of them where that is not
 //! available. Start at [`find`].
@@ -36,7 +36,7 @@ const SOCKET_ID: usize = 48;
 const REQUEST: usize = HEADER + 8 + SOCKET_ID;
 const REPLY: usize = HEADER + 4 + SOCKET_ID + 20;
 
-/// Finds out who is at the other end of a connection that was accepted at `local` from `peer`.
+/// Finds the owner of the other end of a connection that was accepted at `local` from `peer`.
 pub(crate) fn find(local: SocketAddr, peer: SocketAddr) -> SocketOwner {
     let (local, peer) = (canonical(local), canonical(peer));
     if !peer.ip().is_loopback() && peer.ip() != local.ip() {
@@ -60,7 +60,7 @@ struct OwnedSocket {
     inode: u64,
 }
 
-/// What this program has found out about `sock_diag`.
+/// Whether `sock_diag` works on this host, as far as this program knows.
 static DIAGNOSIS: Diagnosis = Diagnosis { is_complete: AtomicBool::new(false) };
 
 /// Whether `sock_diag` can be relied upon to know a socket.
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_knows_no_tcp_socket_is_not_believed() {
+    fn a_kernel_that_reports_no_tcp_sockets_is_not_trusted() {
         let (client, server) = connected("127.0.0.1:0");
         let (local, peer) = (server.local_addr().unwrap(), server.peer_addr().unwrap());
         let fresh = || Diagnosis { is_complete: AtomicBool::new(false) };
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_has_closed_its_end_is_not_taken_for_root() {
+    fn a_peer_that_has_closed_its_socket_is_not_mistaken_for_root() {
         let (client, server) = connected("127.0.0.1:0");
         let (local, peer) = (server.local_addr().unwrap(), server.peer_addr().unwrap());
         drop(client);

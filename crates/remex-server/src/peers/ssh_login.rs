@@ -1,7 +1,7 @@
 //! The ssh login behind a connection on a unix socket, as with `ssh HOST remex proxy`.
 //!
-//! A server that an ssh login has started keeps the variables of that login for ever. What is started through another login
-//! gets those of its own: `SSH_CONNECTION` then says where its user is, and `SSH_AUTH_SOCK` leads to an agent that is there.
+//! A server that an ssh login has started keeps the variables of that login. Processes started through another login get
+//! the variables of that one: `SSH_CONNECTION` then names the host of its user, and `SSH_AUTH_SOCK` a reachable agent.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +17,13 @@ use remex_proto::{
 use rustix::process::getuid;
 use tokio::net::UnixStream;
 
-/// What sshd sets for a login.
+/// The variables that sshd sets for a login.
 const NAMES: [&str; 4] = ["SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY"];
 
 /// The variable that every login through ssh has.
 const MARK: &str = "SSH_CONNECTION";
 
-/// The longest environment that is looked at.
+/// The longest environment that is read.
 const MAX_ENVIRONMENT: u64 = 4 << 20;
 
 /// The variables of one ssh login.
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inherited_is_that_of_the_login_and_nothing_else_changes() {
+    fn the_login_variables_replace_inherited_ones_and_nothing_else_changes() {
         let login = SshLogin::parse(b"SSH_CONNECTION=a 1 b 2\0SSH_CLIENT=a 1 2\0").unwrap();
         let mut request = start(&policy("all", &["SSH_CLIENT"]), &json!({"SSH_TTY": "/dev/mine"}));
         login.apply(&mut request);

@@ -172,7 +172,7 @@ impl Caller for Responder {
     }
 
     fn answer(mut self, outcome: Result<Outcome, RpcError>) {
-        if let Some(told) = self.take_told() {
+        if let Some(told) = self.take_internal_caller() {
             return drop(told.send(outcome.map(|_| None)));
         }
         match outcome {

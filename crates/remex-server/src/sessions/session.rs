@@ -3,6 +3,7 @@
 //! The [`SessionRegistry`] decides which connection holds it and when it expires; the session itself knows its
 //! processes and their subscribers. Start at [`Session`].
 
+mod active_restarts;
 mod ending;
 mod owner;
 mod processes;
@@ -11,7 +12,6 @@ mod restarts;
 mod saved;
 mod starts;
 mod subscribers;
-mod turns;
 
 use std::sync::{
     Arc, Mutex, MutexGuard, Weak,
@@ -24,7 +24,7 @@ use remex_access::{
 };
 use remex_base::{lock, trace};
 use remex_engine::{
-    Command, Owner, PendingDecision, Placement, ServerProcess, Snapshots, StartFloor, Starting, broken,
+    Command, EngineContext, Owner, PendingDecision, ServerProcess, Snapshots, StartFloor, Starting, broken,
     unknown_process,
 };
 use remex_files::PathLockQueue;
@@ -44,15 +44,15 @@ use crate::{
     sessions::process::{Followers, Process, ProcessOwner, Standing, StartAt, Viewer},
     shared::host::Host,
 };
+use active_restarts::ActiveRestarts;
 pub(crate) use ending::PendingStarts;
 use owner::{OwnerShared, SessionOwner};
 use processes::Processes;
 pub(crate) use registry::{OpenedSession, SessionRegistry};
 use restarts::Entry;
-use starts::{Asked, PendingStart, Starts};
+use starts::{PendingStart, StartKind, Starts};
 pub(crate) use subscribers::Subscriber;
 use subscribers::Subscribers;
-use turns::Turns;
 
 /// About what a session needs, with its names.
 const SESSION_BYTES: usize = 8 << 10;
@@ -81,7 +81,7 @@ pub(crate) struct Session {
     /// the other.
     changing: Mutex<()>,
     /// Shared like `processes`, which is locked after it.
-    turns: Mutex<Turns>,
+    active_restarts: Mutex<ActiveRestarts>,
     /// Notified when a process has closed.
     closed_one: Notify,
     /// Whether a later server is to find it again.
@@ -148,7 +148,7 @@ impl Session {
             next_process: AtomicU32::new(0),
             path_locks: Arc::new(PathLockQueue::new(limits.waiting_file_requests)),
             changing: Mutex::default(),
-            turns: Mutex::default(),
+            active_restarts: Mutex::default(),
             closed_one: Notify::new(),
             is_lasting,
             is_unsaved: AtomicBool::new(false),
@@ -193,11 +193,11 @@ impl Session {
                 RpcError::new(ErrorKind::InvalidParams, message).with_hint("end it with `process/terminate`")
             );
         }
-        if process.standing() == Standing::Leaving {
+        if process.standing() == Standing::Restarting {
             let message = format!("cannot forget process `{id}`: it is being restarted");
             return Err(RpcError::new(ErrorKind::InvalidParams, message).with_hint("wait until it runs"));
         }
-        // Whoever asks for this wants nothing held for a client that is away.
+        // A caller that forgets a process does not want its output held for a detached client.
         process.release();
         process.forget_if_settled();
         Ok(remex_proto::call::Empty {})
@@ -228,7 +228,7 @@ impl Session {
     ) {
         let start_id = request.start_id.clone();
         let Some(responder) =
-            self.replay_start(start_id.as_deref(), &request.process_id, Asked::Start, responder)
+            self.replay_start(start_id.as_deref(), &request.process_id, StartKind::Start, responder)
         else {
             return;
         };
@@ -274,8 +274,8 @@ impl Session {
     ) -> Result<(Process, Command), RpcError> {
         self.host.starts().check_any()?;
         let limits = self.host.limits();
-        let place = self.place_of(&request)?;
-        let tag = self.tag_at(&place);
+        let runner = self.runner_of(&request)?;
+        let tag = self.tag_at(&runner);
         let snapshot =
             self.snapshots
                 .for_start(&request, bounds.floor, limits.shell_snapshot_time, || self.new_tag())?;
@@ -284,10 +284,10 @@ impl Session {
             login.apply(&mut request);
         }
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
-        let placement = Placement { owner, host: &self.host, account: &self.account, tag };
+        let context = EngineContext { owner, host: &self.host, account: &self.account, tag };
         let followers = entry.followers(&request.process_id);
         let (process, command) =
-            ServerProcess::prepare(request, bounds.start_floor(), placement, place, followers)?;
+            ServerProcess::prepare(request, bounds.start_floor(), context, runner, followers)?;
         let process = Process::from(process);
         self.owner.keep_open(&process, entry.replaced())?;
         let _changing = self.changing();
@@ -411,7 +411,7 @@ impl Owner<Followers> for Session {
         let pid = started.pid.unwrap_or_default();
         self.finish_start(start_id, &Ok(started.clone()));
         if let Some(mut caller) = caller {
-            match caller.take_told() {
+            match caller.take_internal_caller() {
                 Some(told) => drop(told.send(Ok(Some(started)))),
                 None => caller.ok_then(started, AfterSend::Follow(process.source())),
             }
@@ -446,7 +446,7 @@ impl Owner<Followers> for Session {
     fn on_broken(&self, process: &ServerProcess<Followers>) {
         let process = &Process::of(process);
         let mut processes = self.processes();
-        if process.set_live(false) && process.standing() != Standing::Leaving {
+        if process.set_live(false) && process.standing() != Standing::Restarting {
             processes.live -= 1;
             self.owner.count_end();
         }
@@ -466,7 +466,7 @@ impl Owner<Followers> for Session {
             return;
         }
         // A restart keeps its place and its memory for the next one.
-        if process.standing() != Standing::Leaving {
+        if process.standing() != Standing::Restarting {
             processes.live -= 1;
             self.owner.count_end();
             process.keep_closed();

@@ -28,7 +28,7 @@ use crate::{
 /// Everything that modules share about the host.
 #[derive(Debug)]
 pub(crate) struct Host {
-    /// What processes need of it.
+    /// The part that processes need.
     engine: Arc<remex_engine::Host>,
     info: HostInfo,
     support: SupportProbe,
@@ -92,12 +92,12 @@ impl Host {
         &self.info
     }
 
-    /// Returns what connects spans with the traces of clients, if they are exported.
+    /// Returns the exporter that connects spans with the traces of clients, if there is one.
     pub(crate) fn set_parent(&self) -> Option<SetParent> {
         self.set_parent
     }
 
-    /// Returns what knows what this host can enforce for processes.
+    /// Returns the probe of what this host can enforce for processes.
     pub(crate) fn support(&self) -> &SupportProbe {
         &self.support
     }
@@ -127,7 +127,7 @@ impl Host {
         lock(&self.left).push(Box::new(request));
     }
 
-    /// Drops what was left, after all connections are closed.
+    /// Drops the requests left to the next server, after all connections are closed.
     pub(crate) fn drop_left(&self) {
         let left = std::mem::take(&mut *lock(&self.left));
         drop(left);

@@ -1,4 +1,4 @@
-//! What this host can enforce for processes, found out when a client first asks.
+//! The confinement that this host can enforce for processes, probed when a client first asks.
 //!
 //! Building a jail to try takes a few milliseconds, so the handshake never waits for it. Start at [`SupportProbe`].
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_explained() {
+    fn missing_confinement_is_explained() {
         let works =
             JailSupport { mechanism: Some(JailMechanism::Namespaces), landlock: Some(7), obstacle: None };
         let mut nothing_missing = Confinement::new(ProcessConfinement::Namespaces);

@@ -148,7 +148,7 @@ async fn starts_beyond_the_memory_of_an_identity_are_refused_until_some_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_that_a_client_will_come_for_is_not_forgotten() {
+async fn output_of_a_detached_client_is_not_forgotten() {
     let test = TestServer::with(limits()).await;
     let mut client = test.connect_as("mallory", "processes");
     let hello = json!({"clientName": "away", "sessionName": "held", "detachTtlMs": 3_600_000});
@@ -281,7 +281,7 @@ async fn unfinished_messages_of_many_connections_are_bounded_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_that_an_identity_has_no_memory_for_is_answered_and_the_next_one_works() {
+async fn a_line_beyond_the_memory_of_its_identity_fails_and_the_next_one_works() {
     let test = TestServer::with(limits()).await;
     let mut client = test.session_of("alice").await;
     for kept in [0, MIB] {

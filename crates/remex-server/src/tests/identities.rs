@@ -95,7 +95,7 @@ async fn an_administrator_sees_observes_signals_and_ends_the_sessions_of_others(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_on_processes_counts_all_sessions_of_the_identity_and_nobody_else() {
+async fn a_limit_on_processes_spans_all_sessions_of_one_identity_only() {
     let site = TestServer::new().await;
     let mut first = site.client_as("ci", "processes=2").await;
     let mut second = site.connect_as("ci", "processes=2");

@@ -45,7 +45,7 @@ async fn a_process_whose_task_panics_is_killed_with_its_tree_and_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_panics_is_an_error_and_leaves_nothing() {
+async fn a_start_that_panics_fails_and_leaves_no_process() {
     let test = TestServer::new().await;
     let mut client = test.client().await;
     for id in ["a!start", "b!start"] {
@@ -76,7 +76,7 @@ async fn a_start_that_panics_after_the_spawn_kills_its_tree() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_that_panics_ends_its_connection_and_no_other() {
+async fn a_panic_in_the_writer_ends_only_its_connection() {
     let test = TestServer::new().await;
     let (mut first, second) = (test.client().await, test.client().await);
     // Answer and output may be due together; then the answer is not sent either.
@@ -90,7 +90,7 @@ async fn a_writer_that_panics_ends_its_connection_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_panics_in_the_reader_ends_its_connection_and_no_other() {
+async fn a_panic_in_the_reader_ends_only_its_connection() {
     let test = TestServer::new().await;
     let (mut first, second) = (test.client().await, test.client().await);
     let error = first.start("a!request", "true").await.unwrap_err();

@@ -3,7 +3,7 @@
 use std::{fs, path::Path, sync::Arc, thread::JoinHandle, time::Duration};
 
 use remex_engine::{
-    StateConfig, keep,
+    StateConfig, run_keeper,
     testing::{Medium, Names},
 };
 use remex_rpc::Listener;
@@ -24,14 +24,14 @@ impl DurableServer {
     async fn start(medium: &Medium) -> Self {
         let dir = medium.new_dir();
         let (ready, is_ready) = oneshot::channel();
-        let (end, told_to_end) = oneshot::channel();
+        let (end, shutdown) = oneshot::channel();
         let state = dir.clone();
         let keeper = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let ready = move || ready.send(()).unwrap();
-            let told_to_end = async { drop(told_to_end.await) };
+            let shutdown = async { drop(shutdown.await) };
             runtime
-                .block_on(keep(config(Limits::default()).engine(), &state, None, ready, told_to_end))
+                .block_on(run_keeper(config(Limits::default()).engine(), &state, None, ready, shutdown))
                 .unwrap();
         });
         timeout(PATIENCE, is_ready).await.expect("the keeper is ready").unwrap();
@@ -92,7 +92,7 @@ fn output(read: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_client_has_seen_of_a_synced_process_survives_a_power_failure() {
+async fn everything_a_client_has_seen_of_a_synced_process_survives_a_power_failure() {
     let medium = Medium::new();
     let host = DurableServer::start(&medium).await;
     let (mut client, session) = host.connect(None).await;

@@ -38,7 +38,7 @@ const ACCESS_LAYERS: [&str; 11] = [
 
 /// The modules of the files crate from the bottom to the top: each uses only those before it.
 const FILES_LAYERS: [&str; 8] =
-    ["watcher", "places", "path_lock", "jobs", "requests", "handles", "discovery", "watch"];
+    ["watcher", "paths", "path_lock", "jobs", "requests", "handles", "discovery", "watch"];
 
 /// The rooms of the engine from the bottom to the top, and the modules within: each uses only those before it.
 const ENGINE_LAYERS: [&str; 12] = [

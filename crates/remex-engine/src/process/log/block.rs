@@ -104,8 +104,8 @@ impl Block {
         self.bytes.capacity() + self.items.capacity() * size_of::<BlockItem>()
     }
 
-    /// Returns the item after `cursor`, and the cursor after that; `None` if it is not in this block, or if it is the
-    /// middle of a gap, of which nobody knows how much is before `cursor`.
+    /// Returns the item after `cursor`, and the cursor after that; `None` if it is not in this block, or if `cursor` is
+    /// within a gap, so that the bytes before it are unknown.
     pub fn next(&self, cursor: &Cursor) -> Option<(Next<'_>, Cursor)> {
         let seq = cursor.seq.checked_add(1)?;
         let index = self.items.partition_point(|item| item.last < seq);

@@ -22,7 +22,7 @@ use remex_proto::{
 use super::{
     Block, LogReader, LogState, ProcessLog, ServerLog, Unread, ends::Ends, stored::StoredLog, view::View,
 };
-use crate::state::keeper_link::message::{ExitRecord, FreshChunk, Progress};
+use crate::state::keeper_link::message::{ExitRecord, InlineChunk, Progress};
 
 /// How much of the newest output is kept in memory.
 const RECENT_BYTES: usize = 64 << 10;
@@ -48,7 +48,7 @@ pub struct DiskLogView {
 /// Output in memory.
 #[derive(Debug)]
 struct Recent {
-    chunk: FreshChunk,
+    chunk: InlineChunk,
     /// Bytes of output up to and including it.
     end: u64,
 }
@@ -110,17 +110,17 @@ impl DiskLogView {
 
     /// Returns the log as it will be.
     pub(crate) fn stored_at(&self, progress: &Progress) -> StoredLog {
-        let known = Progress { fresh: Vec::new(), ..progress.clone() };
+        let known = Progress { inline: Vec::new(), ..progress.clone() };
         StoredLog::new(&self.dir, View { known })
     }
 
-    /// Returns what reads the output after `cursor` from the files; then [`keep`](Self::keep) it.
+    /// Returns a job that reads the output after `cursor` from the files; pass its result to [`keep`](Self::keep).
     pub(crate) fn load(&self, cursor: Cursor) -> Load {
         let bookmark = self.bookmarks.iter().find(|bookmark| bookmark.seq() == cursor.seq).copied();
         Load { log: self.files(), cursor, bookmark }
     }
 
-    /// Remembers where the output ends that was read, and where its reader goes on.
+    /// Remembers where the loaded output ends, and the bookmark from which its reader continues.
     pub(crate) fn learn(&mut self, loaded: &Loaded) {
         self.learn_ends(loaded.block.ends());
         if let Some(bookmark) = loaded.bookmark {
@@ -152,10 +152,10 @@ impl DiskLogView {
 
     /// Records how far the log has come.
     pub(crate) fn advance(&mut self, mut known: Progress) {
-        let fresh = std::mem::take(&mut known.fresh);
+        let inline = std::mem::take(&mut known.inline);
         let mut end = self.view.total();
-        let len = fresh.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
-        let is_seamless = fresh.first().is_none_or(|first| first.seq == self.view.newest() + 1);
+        let len = inline.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
+        let is_seamless = inline.first().is_none_or(|first| first.seq == self.view.newest() + 1);
         let is_complete = is_seamless && known.produced.total() == end + len;
         // Also if the keeper is gone, which knew it.
         known.sync_failure = known.sync_failure.or(self.view.known.sync_failure.take());
@@ -165,7 +165,7 @@ impl DiskLogView {
             (self.recent, self.recent_bytes) = (VecDeque::new(), 0);
             return self.ends.add(self.view.newest(), self.view.total());
         }
-        for chunk in fresh {
+        for chunk in inline {
             end += chunk.bytes.len() as u64;
             self.ends.add(chunk.seq, end);
             self.recent_bytes += chunk.bytes.len();
@@ -264,7 +264,7 @@ impl LogState for DiskLogView {
 
 impl LogReader for DiskLogView {
     fn next(&mut self, cursor: &mut Cursor) -> Result<Option<Next<'_>>, Unread> {
-        // What was loaded for a reader is not lost to it, even if it was evicted meanwhile.
+        // Output that was loaded for a reader is not lost to it, even if it was evicted meanwhile.
         if let Some((next, end)) = self.loaded.iter().find_map(|block| block.next(cursor)) {
             *cursor = end;
             return Ok(Some(next));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_where_the_last_output_ends_although_nothing_was_read() {
+    fn the_end_of_the_last_output_is_known_without_reading() {
         let dir = tempfile::tempdir().unwrap();
         let mut view = DiskLogView::new(dir.path().to_owned(), closed_log(dir.path()));
         assert_eq!([10, 11, 12].map(|seq| view.cursor_after(seq).offset), [Some(10_000); 3]);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_evicted_while_it_is_read_is_counted() {
+    fn output_evicted_while_it_is_read_is_counted() {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { retain_bytes: 20_000, segment_bytes: Some(4096) };
         let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_loaded_for_a_reader_is_not_lost_to_it_and_is_freed_once_it_is_taken() {
+    fn output_loaded_for_a_reader_is_retained_until_it_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { retain_bytes: 20_000, segment_bytes: Some(4096) };
         let mut writer = Writer::create(dir.path(), options, Arc::new(Unlimited)).unwrap();
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_at_the_end_of_a_log_is_counted_and_the_end_is_told() {
+    fn output_missing_at_the_end_of_a_log_is_counted_and_the_end_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let known = closed_log(dir.path());
         let ends = vec!["exited", "closed"];
@@ -546,7 +546,7 @@ mod tests {
         fs::remove_file(&segment).unwrap();
         let mut view = DiskLogView::new(dir.path().to_owned(), known.clone());
         assert_eq!(read_all(&mut view), (0, damaged(1, 10_000), ends.clone()));
-        // Nor is there anything to wait for if all of it is gone.
+        // The same holds if all of it is gone.
         fs::remove_dir(dir.path()).unwrap();
         let mut view = DiskLogView::new(dir.path().to_owned(), known.clone());
         assert_eq!(read_all(&mut view), (0, damaged(1, 10_000), ends.clone()));

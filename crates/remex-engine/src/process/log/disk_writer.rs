@@ -15,10 +15,10 @@ use super::{
     synced::{Syncing, failure},
 };
 use crate::process::LOG_TARGET;
-use crate::state::keeper_link::message::{ExitRecord, FreshChunk, Lack, Progress, Rules};
+use crate::state::keeper_link::message::{ExhaustedQuota, ExitRecord, InlineChunk, Progress, Rules};
 
 /// How much new output travels with the announcement of its events; more is read from the log.
-const FRESH_BYTES: usize = 16 << 10;
+const INLINE_BYTES: usize = 16 << 10;
 
 /// Output for which there is no room is dropped in pieces of this size.
 const DROPPED_BYTES: usize = 64 << 10;
@@ -27,25 +27,25 @@ const DROPPED_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct DiskLogWriter {
     pub(super) writer: Writer,
-    /// What the server wants to stay readable.
+    /// The events that the server needs to stay readable.
     hold: Hold<Point>,
     /// What happens to output for which there is no room: it is dropped, or the process waits.
     drops: bool,
     /// Why there is no room for what is dropped.
     full: Option<Cause>,
-    /// Whose disk space is used up.
-    lacks: Option<Lack>,
+    /// Which disk quota is exhausted.
+    exhausted: Option<ExhaustedQuota>,
     exit: Option<ExitRecord>,
     exited: Option<Seq>,
     is_closed: bool,
-    fresh: Fresh,
+    inline: InlineOutput,
     /// What the server knows.
     announced: Progress,
     /// If events are announced only when they are on the disk.
     pub(super) syncing: Option<Syncing>,
 }
 
-/// What a log in the keeper knows beyond its file.
+/// The state of a log in the keeper that is not in its files.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct LogRecord {
     hold: Hold<Point>,
@@ -55,10 +55,10 @@ pub(crate) struct LogRecord {
     sync_failure: Option<String>,
 }
 
-/// Events that were not announced yet.
+/// Output that is not announced yet, to be sent inline with the announcement.
 #[derive(Debug, Default)]
-struct Fresh {
-    chunks: Vec<FreshChunk>,
+struct InlineOutput {
+    chunks: Vec<InlineChunk>,
     bytes: usize,
     /// Bytes since the last announcement, whether they are in `chunks` or not.
     unannounced: u64,
@@ -73,11 +73,11 @@ impl DiskLogWriter {
             hold: Hold::ALL,
             drops,
             full: None,
-            lacks: None,
+            exhausted: None,
             exit: None,
             exited: None,
             is_closed: false,
-            fresh: Fresh::default(),
+            inline: InlineOutput::default(),
             announced: Progress::start(),
             syncing: sync.then(Syncing::new),
         }
@@ -123,7 +123,7 @@ impl DiskLogWriter {
             log.writer.resume_dropped_run(&loss)?;
         }
         // The server knows nothing of what came since.
-        log.fresh.is_incomplete = true;
+        log.inline.is_incomplete = true;
         Ok(log)
     }
 
@@ -142,16 +142,16 @@ impl DiskLogWriter {
 
     /// Returns how many bytes were not announced yet.
     pub(crate) fn unannounced(&self) -> u64 {
-        self.fresh.unannounced
+        self.inline.unannounced
     }
 
     /// Returns what the server has to learn: where the log stands, and new output if that is little.
     ///
-    /// What is not in the file yet cannot be read, so it is announced later.
+    /// Output that is not in the file yet cannot be read, so it is announced later.
     pub(crate) fn take_progress(&mut self, is_full: bool) -> Progress {
         let is_written = self.writer.flush().is_ok();
         match &mut self.syncing {
-            Some(syncing) => syncing.take(is_full || !is_written, self.lacks),
+            Some(syncing) => syncing.take(is_full || !is_written, self.exhausted),
             None => self.written_progress(is_full),
         }
     }
@@ -160,11 +160,11 @@ impl DiskLogWriter {
     pub(super) fn written_progress(&mut self, is_full: bool) -> Progress {
         let _ = self.writer.flush();
         let position = self.writer.position();
-        let Fresh { chunks, is_incomplete, .. } = std::mem::take(&mut self.fresh);
-        let (exit, fresh) = (self.exit.clone(), Vec::new());
+        let InlineOutput { chunks, is_incomplete, .. } = std::mem::take(&mut self.inline);
+        let (exit, inline) = (self.exit.clone(), Vec::new());
         if position.written_seq + 1 != position.next_seq {
-            self.fresh.is_incomplete = true;
-            return Progress { exit, is_full: true, lacks: self.lacks, ..self.announced.clone() };
+            self.inline.is_incomplete = true;
+            return Progress { exit, is_full: true, exhausted: self.exhausted, ..self.announced.clone() };
         }
         self.announced = Progress {
             first_seq: position.first_seq,
@@ -176,12 +176,12 @@ impl DiskLogWriter {
             is_closed: self.is_closed,
             exit,
             is_full,
-            lacks: self.lacks,
+            exhausted: self.exhausted,
             sync_failure: None,
-            fresh,
+            inline,
         };
-        let fresh = if is_incomplete { Vec::new() } else { chunks };
-        Progress { fresh, ..self.announced.clone() }
+        let inline = if is_incomplete { Vec::new() } else { chunks };
+        Progress { inline, ..self.announced.clone() }
     }
 
     /// Returns what must stay: nothing if the engine says so, or else what the server has said.
@@ -195,14 +195,14 @@ impl DiskLogWriter {
 
 impl LogWriter for DiskLogWriter {
     fn room(&mut self, hold: Hold, _budget: usize) -> usize {
-        (self.full, self.lacks) = (None, None);
+        (self.full, self.exhausted) = (None, None);
         let cause = match self.writer.room(self.effective(hold)) {
             Room::Bytes(bytes) => return bytes,
             Room::Full(cause) => cause,
         };
-        self.lacks = match cause {
-            Cause::SessionQuota => Some(Lack::Session),
-            Cause::ServerQuota | Cause::DiskFull => Some(Lack::Server),
+        self.exhausted = match cause {
+            Cause::SessionQuota => Some(ExhaustedQuota::Session),
+            Cause::ServerQuota | Cause::DiskFull => Some(ExhaustedQuota::Server),
             Cause::Retention | Cause::ProcessQuota | Cause::Io(_) => None,
         };
         if !self.drops {
@@ -223,18 +223,18 @@ impl LogWriter for DiskLogWriter {
     }
 
     fn append(&mut self, stream: Stream, now_ms: u64, max: usize, fill: Fill<'_>) -> io::Result<usize> {
-        let fresh = &mut self.fresh;
+        let inline = &mut self.inline;
         if let Some(cause) = self.full {
             let mut dropped = vec![0; max.min(DROPPED_BYTES)];
             let len = fill(&mut dropped)?;
             self.writer.drop_output(stream, len as u64, cause);
-            fresh.is_incomplete = true;
-            fresh.unannounced += len as u64;
+            inline.is_incomplete = true;
+            inline.unannounced += len as u64;
             return Ok(len);
         }
-        let room = FRESH_BYTES.saturating_sub(fresh.bytes);
+        let room = INLINE_BYTES.saturating_sub(inline.bytes);
         let mut copy = Vec::new();
-        let is_complete = !fresh.is_incomplete;
+        let is_complete = !inline.is_incomplete;
         let appended = self.writer.append(stream, now_ms, max, |spare| {
             let len = fill(spare)?;
             if len <= room && is_complete {
@@ -243,12 +243,16 @@ impl LogWriter for DiskLogWriter {
             io::Result::Ok(len)
         })?;
         let Some(appended) = appended else { return Ok(0) };
-        fresh.unannounced += appended.len as u64;
+        inline.unannounced += appended.len as u64;
         if copy.is_empty() {
-            *fresh = Fresh { is_incomplete: true, unannounced: fresh.unannounced, ..Fresh::default() };
+            *inline = InlineOutput {
+                is_incomplete: true,
+                unannounced: inline.unannounced,
+                ..InlineOutput::default()
+            };
         } else {
-            fresh.bytes += copy.len();
-            fresh.chunks.push(FreshChunk { seq: appended.seq, stream, at_ms: now_ms, bytes: copy });
+            inline.bytes += copy.len();
+            inline.chunks.push(InlineChunk { seq: appended.seq, stream, at_ms: now_ms, bytes: copy });
         }
         Ok(appended.len)
     }
@@ -285,7 +289,7 @@ impl LogWriter for DiskLogWriter {
     }
 
     fn lacks_space(&self) -> bool {
-        self.lacks.is_some()
+        self.exhausted.is_some()
     }
 }
 
@@ -321,6 +325,6 @@ impl LogState for DiskLogWriter {
 
 impl ProcessLog for DiskLogWriter {
     fn memory(&self) -> usize {
-        self.fresh.bytes
+        self.inline.bytes
     }
 }

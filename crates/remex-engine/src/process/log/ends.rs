@@ -27,7 +27,7 @@ impl Ends {
         }
         self.known.insert(index, (seq, end));
         if self.known.len() > MAX_ENDS {
-            // The last of the evicted events tells how much is missing before the first one that is not.
+            // The end of the last evicted event is the number of bytes missing before the first retained one.
             let evicted = self.known.partition_point(|(known, _)| *known < self.first);
             self.known.drain(..evicted.saturating_sub(1));
         }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_reader_behind_adds_is_not_forgotten_for_what_is_newer() {
+    fn positions_added_by_a_slow_reader_are_not_displaced_by_newer_ones() {
         let mut ends = Ends::default();
         for seq in 100_000..110_000 {
             ends.add(seq, 10 * seq);

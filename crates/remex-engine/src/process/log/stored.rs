@@ -26,9 +26,9 @@ pub struct StoredLog {
     dir: PathBuf,
     view: View,
     reader: Option<Box<Reader>>,
-    /// Where the reader goes on, once it is open.
+    /// Where the reader continues, once it is open.
     bookmark: Option<Bookmark>,
-    /// Where it begins, which the files do not tell of evicted events.
+    /// Where the log begins; the files do not have that for evicted events.
     start: Cursor,
 }
 
@@ -68,7 +68,7 @@ impl StoredLog {
             };
             match read {
                 Ok(()) => {}
-                // What was read first is not lost; the next attempt has the same error.
+                // Bytes that were read before are not lost; the next attempt has the same error.
                 Err(_) if !block.is_empty() => break,
                 // Of the directory, or a newer format; a file that cannot be read is a gap already.
                 Err(error) if remex_log::is_lasting(&error) => {

@@ -7,14 +7,14 @@ use remex_proto::state::output_log::Seq;
 
 use super::{DiskLogWriter, LogState as _};
 use crate::state::{
-    keeper_link::message::{Lack, Progress},
+    keeper_link::message::{ExhaustedQuota, Progress},
     state_dir::sync,
 };
 
-/// What is on the disk, and what is on its way there.
+/// The state on the disk, and the changes in progress.
 #[derive(Debug)]
 pub(super) struct Syncing {
-    /// What may be announced.
+    /// The progress that may be announced.
     ready: Progress,
     /// The first event that no sync has covered.
     next_seq: Seq,
@@ -30,12 +30,12 @@ pub(crate) struct SyncJob {
     progress: Progress,
 }
 
-/// What has to happen before new events are announced.
+/// The step required before new events are announced.
 #[derive(Debug)]
 pub(crate) enum SyncStep {
     /// This work, on a thread that may wait for the disk; then [`DiskLogWriter::end_sync`].
     Run(Box<SyncJob>),
-    /// An earlier sync has to end, which goes on with these.
+    /// An earlier sync is in progress; when it ends, it continues with these events.
     Wait,
     /// Nothing.
     Done,
@@ -70,17 +70,17 @@ impl Syncing {
 
     /// Lets events be announced.
     fn announce(&mut self, mut progress: Progress) {
-        if !self.ready.fresh.is_empty() {
+        if !self.ready.inline.is_empty() {
             // Without those before them they are read from the files.
-            progress.fresh = Vec::new();
+            progress.inline = Vec::new();
         }
         self.ready = progress;
     }
 
     /// Returns what may be announced.
-    pub(super) fn take(&mut self, is_full: bool, lacks: Option<Lack>) -> Progress {
-        let fresh = std::mem::take(&mut self.ready.fresh);
-        Progress { fresh, is_full, lacks, sync_failure: self.failure.clone(), ..self.ready.clone() }
+    pub(super) fn take(&mut self, is_full: bool, exhausted: Option<ExhaustedQuota>) -> Progress {
+        let inline = std::mem::take(&mut self.ready.inline);
+        Progress { inline, is_full, exhausted, sync_failure: self.failure.clone(), ..self.ready.clone() }
     }
 }
 
@@ -104,7 +104,7 @@ impl DiskLogWriter {
             return SyncStep::Done;
         }
         if self.writer.flush().is_err() {
-            // What is not in the file yet is announced later.
+            // Output that is not in the file yet is announced later.
             return SyncStep::Done;
         }
         let files = self.writer.unsynced();
@@ -192,12 +192,12 @@ mod tests {
         let second = job(log.end_sync(first, &Ok(())));
         let announced = log.take_progress(false);
         assert_eq!((announced.newest, announced.produced.stdout), (1, 3));
-        assert_eq!(announced.fresh.len(), 1, "a little output travels along");
+        assert_eq!(announced.inline.len(), 1, "a little output travels along");
         second.wait().unwrap();
         assert!(matches!(log.end_sync(second, &Ok(())), SyncStep::Done));
         let announced = log.take_progress(false);
         assert_eq!((announced.newest, announced.produced.stdout), (2, 6));
-        assert_eq!(announced.fresh[0].bytes, b"two");
+        assert_eq!(announced.inline[0].bytes, b"two");
         assert_eq!(log.take_progress(false).newest, 2, "it stays announced");
     }
 }

@@ -1,4 +1,4 @@
-//! What the server knows of a log on disk without reading it. Start at [`View`].
+//! The extent of a log on disk, known without reading it. Start at [`View`].
 
 use remex_proto::{
     process::Produced,

@@ -9,13 +9,13 @@ use crate::{
     process::{
         ChildRules, Owner as _, RemoteProcess, ServerAudience, Spec,
         footprint::Texts,
-        start::{Confined, started_reply},
+        start::{ConfinementLevel, started_reply},
         start_request::StartRequest,
     },
     state::durable::{SavedOutcome, SavedStart},
 };
 
-/// What a server stores about a process to find it again.
+/// The record by which a server finds a process again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Description {
@@ -40,7 +40,7 @@ pub struct Description {
     incarnation: Option<u64>,
     /// Its number in the tags of the session.
     pub number: u32,
-    pub(super) confined: Confined,
+    pub(super) confined: ConfinementLevel,
 }
 
 impl Description {
@@ -90,7 +90,7 @@ impl Description {
 
 impl<A: ServerAudience> RemoteProcess<A> {
     /// Describes the process for a later server.
-    pub(in crate::process) fn describe(&self, owner: &A::Owner, confined: Confined) -> Description {
+    pub(in crate::process) fn describe(&self, owner: &A::Owner, confined: ConfinementLevel) -> Description {
         let spec = &self.kind.served.spec;
         Description {
             session: owner.id().to_owned(),

@@ -1,4 +1,4 @@
-//! What only a process has whose child runs in the keeper, as the server sees it. Start at [`Remote`].
+//! The remote kind of process: the server's view of a child in the keeper. Start at [`Remote`].
 
 use std::{sync::Arc, time::Instant};
 
@@ -8,7 +8,7 @@ use remex_proto::{
     state::output::Seq,
 };
 
-use super::{Forwarded, RemoteProcess};
+use super::{PendingAtKeeper, RemoteProcess};
 use crate::{
     process::{
         Caller, ChildRules, DiskLogView, Kind, KindState, ProcessLog, ProcessState, Request, Served,
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// What the server knows of a child in the keeper.
+/// The server's view of a child in the keeper.
 #[derive(Debug)]
 pub struct Remote {
     pub(in crate::process) served: Served,
@@ -30,17 +30,17 @@ pub struct Remote {
     pub(in crate::process) key: Key,
 }
 
-/// What changes of a child in the keeper, as the server sees it.
+/// The mutable part of the server's view of a child in the keeper.
 #[derive(Debug)]
 pub struct RemoteState<C> {
     pub(in crate::process) log: DiskLogView,
     searches: Searches,
-    pub(super) forwarded: Forwarded<C>,
+    pub(super) pending: PendingAtKeeper<C>,
 }
 
 impl<C> RemoteState<C> {
     pub(in crate::process) fn new(log: DiskLogView) -> Self {
-        RemoteState { log, searches: Searches::default(), forwarded: Forwarded::default() }
+        RemoteState { log, searches: Searches::default(), pending: PendingAtKeeper::default() }
     }
 }
 
@@ -89,7 +89,7 @@ impl<A: ServerAudience> Kind<A> for Remote {
     fn on_retired(_state: &mut Self::State) {}
 
     fn kill(process: &RemoteProcess<A>, _state: &Self::State) {
-        process.abandon_kept();
+        process.abandon_at_keeper();
     }
 
     fn write_closed(
@@ -114,7 +114,7 @@ impl<A: ServerAudience> Kind<A> for Remote {
             if let Err(error) = terminate::kill(&Scope::Start(process.tag)).await {
                 return caller.answer(Err(error));
             }
-            // What has cleared its tag is a child of the keeper, which alone can tell whose it is.
+            // A process that has cleared its tag is a child of the keeper, and only the keeper knows where it belongs.
             let request = Request::Terminate(TerminateMode::Force, TerminateScope::Tree, caller);
             process.forward(&mut process.state(), request);
         });

@@ -1,4 +1,4 @@
-//! What has to be there for another start of a process of the keeper. Start at [`RemoteProcess::check_space`].
+//! Checks that a process of the keeper can be started again. Start at [`RemoteProcess::check_space`].
 
 use remex_proto::RpcError;
 
@@ -19,7 +19,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
                 Trial::Fails(failure) => return Err(failure.into()),
                 Trial::Unanswered => {
                     self.check_keeper().await?;
-                    // It may be one of an earlier version, which does not know the question.
+                    // A keeper of an earlier version does not know this request.
                     break;
                 }
             }

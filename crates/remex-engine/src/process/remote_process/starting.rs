@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use remex_proto::{ErrorKind, RpcError};
 use tokio::sync::oneshot;
 
-use super::{Confined, Remote, RemoteProcess, ServerAudience, StartAnswer, lost_start, too_long};
+use super::{ConfinementLevel, Remote, RemoteProcess, ServerAudience, StartAnswer, lost_start, too_long};
 use crate::{
     process::LOG_TARGET,
     process::Owner as _,
     state::keeper_link::{
         KeeperLink, Sent,
-        message::{Lack, StartFailure, ToKeeper},
+        message::{ExhaustedQuota, StartFailure, ToKeeper},
     },
 };
 
@@ -27,7 +27,7 @@ const START_PATIENCE: Duration = Duration::from_secs(6);
 /// How often a start is sent that may not have arrived.
 const MAX_ATTEMPTS: usize = 3;
 
-/// What became of one attempt to start a process.
+/// The outcome of one attempt to start a process.
 enum Attempted {
     Answered(StartAnswer),
     /// The connection ended before the keeper had the start.
@@ -39,7 +39,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
     pub(in crate::process) async fn start_in_keeper(
         self: &Arc<Self>,
         message: ToKeeper,
-        confined: Confined,
+        confined: ConfinementLevel,
     ) -> StartAnswer {
         let mut attempts = 0;
         loop {
@@ -64,14 +64,18 @@ impl<A: ServerAudience> RemoteProcess<A> {
         let (durable, owner) = (self.host.durable(), self.owner.upgrade());
         let Some((durable, owner)) = durable.zip(owner) else { return false };
         let mut deletions = link.deletions();
-        let is_found = durable.collect(Lack::Server, owner.id());
+        let is_found = durable.collect(ExhaustedQuota::Server, owner.id());
         if is_found {
             let _ = tokio::time::timeout(DELETION_PATIENCE, deletions.changed()).await;
         }
         is_found
     }
 
-    async fn try_start_in_keeper(self: &Arc<Self>, message: &ToKeeper, confined: Confined) -> Attempted {
+    async fn try_start_in_keeper(
+        self: &Arc<Self>,
+        message: &ToKeeper,
+        confined: ConfinementLevel,
+    ) -> Attempted {
         let Remote { link, key, .. } = &self.kind;
         if !link.listen(*key, self) {
             return Attempted::Answered(Err(lost_start()));
@@ -79,11 +83,11 @@ impl<A: ServerAudience> RemoteProcess<A> {
         let (sender, answer) = oneshot::channel();
         let sent = {
             let mut state = self.state();
-            state.kind.forwarded.start = Some(sender);
-            state.kind.forwarded.confined = confined;
+            state.kind.pending.start = Some(sender);
+            state.kind.pending.confined = confined;
             // The keeper knows of the process from this connection on.
-            state.kind.forwarded.epoch = link.epoch();
-            link.send_in(state.kind.forwarded.epoch, message)
+            state.kind.pending.epoch = link.epoch();
+            link.send_in(state.kind.pending.epoch, message)
         };
         match sent {
             Sent::Yes => {}
@@ -94,13 +98,13 @@ impl<A: ServerAudience> RemoteProcess<A> {
             }
         }
         // If the start is given up before it is answered, the keeper must give it up, too.
-        let mut given_up = GivenUp { process: self, is_answered: false };
+        let mut abandon = AbandonOnDrop { process: self, is_answered: false };
         let Some(answer) = wait_for_keeper(link, answer).await else {
             tracing::warn!(target: LOG_TARGET, process = %self.id, keeper = link.pid(), "the keeper does not respond; giving up a start");
             let error = silent_keeper(link.pid(), ", or start it with `durable: false`");
             return Attempted::Answered(Err(StartFailure::Other((&error).into())));
         };
-        given_up.is_answered = true;
+        abandon.is_answered = true;
         match answer {
             Ok(answer) => Attempted::Answered(answer),
             Err(_) if link.is_lost() => Attempted::Answered(Err(lost_start())),
@@ -146,16 +150,16 @@ fn unreachable_keeper() -> StartFailure {
     StartFailure::Other((&error).into())
 }
 
-/// Gives up a start in the keeper when dropped before the answer.
-struct GivenUp<'a, A: ServerAudience> {
+/// Abandons a start in the keeper when dropped before the answer.
+struct AbandonOnDrop<'a, A: ServerAudience> {
     process: &'a RemoteProcess<A>,
     is_answered: bool,
 }
 
-impl<A: ServerAudience> Drop for GivenUp<'_, A> {
+impl<A: ServerAudience> Drop for AbandonOnDrop<'_, A> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.process.abandon_kept();
+            self.process.abandon_at_keeper();
             self.process.discard();
         }
     }

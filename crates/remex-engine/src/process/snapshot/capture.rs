@@ -19,7 +19,7 @@ use super::{
 };
 use crate::process::LOG_TARGET;
 
-/// What a capture may print: the state, and what the login files print before it.
+/// The most output of a capture: the state, and everything that the login files print before it.
 const MAX_OUTPUT: usize = 2 * MAX_LEN;
 
 /// Bytes per read.
@@ -32,13 +32,13 @@ pub(super) struct Capture<'a> {
     pub(super) spawner: &'a Spawner,
 }
 
-/// What a shell has after the files that it has read.
+/// The state of a shell after it has read its files.
 pub(super) struct Found {
     pub(super) variables: BTreeMap<OsString, OsString>,
     pub(super) script: Vec<u8>,
     /// Whether the shell has read a file for interactive shells.
     pub(super) has_read: bool,
-    /// What the files have left running.
+    /// Processes that the files have left running.
     pub(super) left: Left,
 }
 
@@ -128,7 +128,7 @@ fn sections<'a>(printed: &'a [u8], mark: &str) -> Option<(BTreeMap<OsString, OsS
     let separator = format!("\n{mark}\n").into_bytes();
     let mut sections = split(printed, &separator);
     let (_noise, variables, script) = (sections.next()?, sections.next()?, sections.next()?);
-    // The last mark tells that nothing is missing.
+    // The last mark proves that nothing is missing.
     sections.next()?;
     let variables = variables.split(|byte| *byte == 0).filter_map(|entry| {
         let equals = entry.iter().position(|byte| *byte == b'=')?;
@@ -166,7 +166,7 @@ impl Output {
         }
     }
 
-    /// Reads what is there; returns false if nothing is.
+    /// Reads the available output; returns false if there is none.
     fn read(&mut self) -> bool {
         let mut buffer = vec![0; READ_LEN];
         let mut has_read = false;

@@ -24,9 +24,9 @@ const READING: &str = "-reading";
 /// The files that a shell reads before its state is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Files {
-    /// Those of a login shell.
+    /// The files of a login shell.
     Login,
-    /// Those of a login shell, and then the one that an interactive shell reads.
+    /// The files of a login shell, and then the file of an interactive shell.
     Interactive,
 }
 

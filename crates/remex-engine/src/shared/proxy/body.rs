@@ -1,6 +1,6 @@
 //! Where the body of a request or of a response ends, so that nothing after it is passed on.
 
-/// How the length of a body is told.
+/// How the length of a body is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     /// Not at all: there is none.
@@ -42,7 +42,7 @@ impl Framing {
         }
     }
 
-    /// Returns the header that tells it.
+    /// Returns the header for this encoding.
     pub(super) fn header(self) -> String {
         match self {
             Self::None => String::new(),
@@ -68,7 +68,7 @@ fn values<'a>(
     headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
 }
 
-/// A body, of which a part has passed.
+/// A body in transit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Body {
     Counted {
@@ -95,7 +95,7 @@ pub(super) enum Chunks {
     Data {
         left: u64,
     },
-    /// At the end of a chunk, of which this many bytes have passed.
+    /// At the end of a chunk, after this many bytes of the line break.
     DataEnd {
         passed: u8,
     },
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
+    fn ambiguous_chunk_headers_are_refused() {
         for bytes in [
             "\r\n",
             "x\r\n",
@@ -259,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic_and_no_cut_changes_the_result(bytes in prop::collection::vec(prop::sample::select(b"01aF;\r\n x".to_vec()), 0..60), cut in 0..60_usize) {
+        fn no_input_panics_and_no_truncation_changes_the_result(bytes in prop::collection::vec(prop::sample::select(b"01aF;\r\n x".to_vec()), 0..60), cut in 0..60_usize) {
             let mut whole = Framing::Chunked.body();
             let expected = whole.pass(&bytes);
             let cut = cut.min(bytes.len());

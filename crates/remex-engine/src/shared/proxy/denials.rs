@@ -1,4 +1,4 @@
-//! What a jail was refused, for its client and for the log.
+//! Denied hosts of a jail, for its client and for the log.
 
 use std::{
     collections::BTreeMap,
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_host_is_told_once_and_their_number_is_bounded() {
+    fn each_denied_host_is_reported_once_and_their_number_is_bounded() {
         let told = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&told);
         let denials = Denials::new(Box::new(move |_, _, _| {

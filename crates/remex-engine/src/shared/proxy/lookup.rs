@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_the_host_is_read_as_everywhere() {
+    fn the_hosts_file_is_parsed_as_usual() {
         let table = "# 1.1.1.1 a\n127.0.0.1\tlocalhost a.example # b.example\n::1 localhost\n10.0.0.1 A.example\nnonsense c\n";
         let found = |name| listed(table, name).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(found("localhost"), ["127.0.0.1", "::1"]);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_host_has_its_name() {
+    fn the_local_host_has_its_name() {
         assert!(addresses_of("localhost").unwrap().iter().all(IpAddr::is_loopback));
     }
 }

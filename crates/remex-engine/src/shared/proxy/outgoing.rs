@@ -197,7 +197,7 @@ impl Proxy {
             let until = deadline.min(Instant::now() + ADDRESS_TIMEOUT);
             match timeout_at(until, TcpStream::connect(target)).await {
                 Ok(Ok(stream)) => {
-                    // Each write is a message of somebody else; a failure costs time only.
+                    // Each write passes on one message of the peer; a failure costs time only.
                     let _ = stream.set_nodelay(true);
                     return Ok(stream);
                 }
@@ -213,7 +213,7 @@ impl Proxy {
         let permit = Arc::clone(&exits.lookups).acquire_owned().await.map_err(io::Error::other)?;
         let (resolver, name) = (self.resolver.clone(), name.to_owned());
         let looking = self.lookups.run_if_wanted(Arc::clone(&exits.identity), move || {
-            // Held until the lookup itself ends, also if nobody waits for it any more.
+            // Held until the lookup itself ends, even if its caller is gone.
             let _permit = permit;
             (resolver.0)(&name)
         });
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_this_host_are_of_this_host() {
+    fn only_addresses_of_this_host_are_local() {
         for (address, is_here) in
             [("127.0.0.1", true), ("0.0.0.0", true), ("198.51.100.7", false), ("2001:db8::7", false)]
         {

@@ -102,7 +102,7 @@ pub(super) async fn exchange(
     }
 }
 
-/// What has passed so far.
+/// How much has passed so far.
 struct Progress {
     activity: Activity,
     /// Whether the client has got something of the final response, or a part of an interim one.
@@ -158,9 +158,9 @@ async fn send(
 
 /// Waits until the client does not want the response any more.
 ///
-/// Before the response begins, the end of what the client sends means that: clients of HTTP close a connection, and not
-/// one direction of it, so whoever waits for the response has not ended. Once it has begun, only a reset does, lest a
-/// client that has ended early after all get half of it.
+/// Before the response begins, end-of-file from the client means that, because HTTP clients do not half-close a
+/// connection while they wait for a response. Once it has begun, only a reset does, so that a client that has
+/// half-closed after all still gets a complete response.
 async fn client_leaves(client: &mut ReadHalf<'_>, progress: &Progress) -> io::Error {
     let mut ignored = vec![0; 4 << 10];
     loop {

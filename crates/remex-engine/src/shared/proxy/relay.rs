@@ -131,7 +131,7 @@ pub(super) enum Written {
 
 /// Writes bytes that came from a peer. Fails if the reader takes nothing for so long and that peer has left.
 ///
-/// Nobody reads from the peer meanwhile, so only this notices its end.
+/// Nothing reads from the peer meanwhile, so only this notices a disconnect.
 pub(super) async fn write(
     from: &ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_has_left_does_not_wait_for_a_host_that_does_not_read() {
+    async fn a_disconnected_client_does_not_wait_for_a_host_that_does_not_read() {
         let (client, mut incoming) = pair().await;
         let (_host, mut outgoing) = pair().await;
         let (from, _) = incoming.split();

@@ -22,7 +22,7 @@ pub(super) const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// What a client asks of the proxy.
+/// A request of a client to the proxy.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// A tunnel.

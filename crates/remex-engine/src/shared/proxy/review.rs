@@ -46,7 +46,7 @@ pub(crate) enum Socks {
 pub(crate) struct Decider {
     /// The list of the client.
     own: HostList,
-    /// What the server allows at most, whatever the client decides.
+    /// The hosts that the server allows at most, whatever the client decides.
     floors: Option<Hosts>,
     ask: Ask,
     slots: Semaphore,
@@ -80,7 +80,7 @@ impl fmt::Debug for Review {
     }
 }
 
-/// What a process wants to reach.
+/// The host that a process wants to reach.
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) protocol: Protocol,
@@ -104,7 +104,7 @@ impl Wanted<'_> {
     }
 }
 
-/// What has allowed a connection.
+/// The reason why a connection was allowed.
 #[derive(Debug)]
 pub(super) enum Allowed<'a> {
     /// The lists.

@@ -12,7 +12,7 @@ use super::{outgoing::Refusal, stream::Incoming};
 /// The first byte of every message.
 pub(super) const VERSION: u8 = 5;
 
-/// That of SOCKS4, which is refused.
+/// The version of SOCKS4, which is refused.
 pub(super) const OLD_VERSION: u8 = 4;
 
 /// The refusal of SOCKS4.

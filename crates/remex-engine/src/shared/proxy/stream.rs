@@ -21,7 +21,7 @@ const MAX_DISCARDED: usize = 16 << 20;
 /// How often a quiet client is asked whether it still has the connection.
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// A connection, and bytes of it that nobody has taken yet.
+/// A connection, and bytes that were read from it ahead.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) stream: TcpStream,
@@ -37,7 +37,7 @@ pub(super) enum HeadError {
 
 impl Incoming {
     pub(super) fn new(stream: TcpStream) -> Self {
-        // Each write is a message of somebody else; a failure costs time only.
+        // Each write passes on one message of the peer; a failure costs time only.
         let _ = stream.set_nodelay(true);
         // A client that has closed its socket looks like one that has only sent its end, until it is asked: its kernel
         // forgets the connection after a minute (`tcp_fin_timeout`), and then answers with a reset.
@@ -72,7 +72,7 @@ impl Incoming {
         read_head(&mut self.stream, &mut self.ahead).await
     }
 
-    /// Reads what is there; returns how many bytes, zero at the end.
+    /// Reads the available bytes; returns their number, zero at the end.
     pub(super) async fn read_more(&mut self) -> io::Result<usize> {
         self.ahead.reserve(READ_AHEAD);
         self.stream.read_buf(&mut self.ahead).await
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_quiet_client_is_asked_whether_it_still_has_the_connection() {
+    async fn a_quiet_client_is_probed() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let incoming = Incoming::new(stream);

@@ -212,7 +212,7 @@ fn is_own(setup: &Setup, address: &str, port: u16) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_refused() {
+async fn malformed_requests_are_refused() {
     let setup = setup(&["*"], &[]);
     for request in [
         "GET / HTTP/1.1\r\nHost: a.org\r\n\r\n",
@@ -281,7 +281,7 @@ async fn socks_connects_and_refuses_by_the_right_code() {
 }
 
 #[tokio::test]
-async fn an_older_version_of_socks_is_refused_in_its_own_words() {
+async fn socks4_is_refused_with_a_socks4_reply() {
     let setup = setup(&["127.0.0.1"], &[]);
     let request = b"\x04\x01\x00\x01\x7f\x00\x00\x01\0";
     assert_eq!(setup.talk(request).await.as_bytes(), b"\0\x5b\0\0\0\0\0\0");
@@ -336,7 +336,7 @@ async fn malformed_chunks_are_answered_unless_a_response_has_begun() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_head_of_a_response_is_said() {
+async fn errors_in_the_head_of_a_response_are_explained() {
     let setup = setup(&["127.0.0.1"], &[]);
     let many: String = (0..300).map(|number| format!("H{number}: x\r\n")).collect();
     for (head, why) in [
@@ -381,15 +381,15 @@ async fn a_tunnel_carries_everything_in_both_directions_past_a_half_close() {
 
 /// How a client goes away.
 #[derive(Debug, Clone, Copy)]
-enum Leaving {
+enum Disconnect {
     Close,
     Reset,
 }
 
-impl Leaving {
+impl Disconnect {
     const ALL: [Self; 2] = [Self::Close, Self::Reset];
 
-    fn leave(self, client: TcpStream) {
+    fn apply(self, client: TcpStream) {
         if let Self::Reset = self {
             client.set_zero_linger().unwrap();
         }
@@ -438,20 +438,20 @@ async fn ended(task: JoinHandle<()>) {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_the_response_gives_its_slot_back() {
+async fn a_disconnect_before_the_response_frees_the_slot() {
     let setup = setup(&["127.0.0.1"], &[]);
-    for leaving in Leaving::ALL {
+    for disconnect in Disconnect::ALL {
         let mut pair = Pair::plain(&setup, "GET").await;
         // A further request does not hide the end that follows it.
         pair.client.write_all(b"GET http://127.0.0.1/ HTTP/1.1\r\n\r\n").await.unwrap();
-        leaving.leave(pair.client);
+        disconnect.apply(pair.client);
         ended(pair.task).await;
-        assert_eq!(read_all(&mut pair.host).await, b"", "{leaving:?}: an end, as the request has arrived");
+        assert_eq!(read_all(&mut pair.host).await, b"", "{disconnect:?}: an end, as the request has arrived");
     }
 }
 
 #[tokio::test]
-async fn a_client_that_resets_within_the_response_gives_its_slot_back() {
+async fn a_reset_during_the_response_frees_the_slot() {
     let setup = setup(&["127.0.0.1"], &[]);
     let mut pair = Pair::plain(&setup, "GET").await;
     pair.host.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").await.unwrap();
@@ -463,12 +463,12 @@ async fn a_client_that_resets_within_the_response_gives_its_slot_back() {
     pair.host.write_all(b"more").await.unwrap();
     timeout(PATIENCE, pair.client.read_exact(&mut bytes[..4])).await.expect("more of it").unwrap();
     assert!(!pair.task.is_finished());
-    Leaving::Reset.leave(pair.client);
+    Disconnect::Reset.apply(pair.client);
     ended(pair.task).await;
 }
 
 #[tokio::test]
-async fn a_response_is_over_where_it_says_though_the_host_keeps_the_connection() {
+async fn a_response_ends_where_its_head_says_on_a_kept_alive_connection() {
     let setup = setup(&["127.0.0.1"], &[]);
     for (method, head, body) in [
         ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n", "body"),
@@ -509,12 +509,12 @@ async fn a_half_closed_tunnel_ends_with_a_reset_of_its_client() {
     let mut pair = Pair::tunnel(&setup).await;
     pair.client.shutdown().await.unwrap();
     assert_eq!(read_all(&mut pair.host).await, b"");
-    Leaving::Reset.leave(pair.client);
+    Disconnect::Reset.apply(pair.client);
     ended(pair.task).await;
 }
 
 #[tokio::test]
-async fn a_half_closed_tunnel_is_not_kept_as_long_as_an_open_one() {
+async fn a_half_closed_tunnel_has_a_shorter_idle_timeout() {
     let setup = setup(&["127.0.0.1"], &[]);
     for side in ["client", "host"] {
         let Pair { mut client, mut host, task } = Pair::tunnel(&setup).await;
@@ -578,7 +578,7 @@ fn connections_take_a_quarter_of_the_descriptors_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_says_nothing_or_too_little_is_not_waited_for() {
+async fn a_silent_or_slow_client_times_out() {
     let setup = setup(&["127.0.0.1"], &[]);
     let mut silent = setup.connect().await;
     let mut slow = setup.connect().await;

@@ -1,4 +1,4 @@
-//! What a state directory says about processes that no keeper runs.
+//! Records in the state directory of processes that no keeper runs.
 
 use std::{fs, io, path::Path, sync::Arc};
 
@@ -8,7 +8,7 @@ use remex_proto::state::output::Hold;
 use serde::{Deserialize, Serialize};
 
 use crate::state::{
-    keeper_link::message::{ExitRecord, KeptProcess, Key, Progress},
+    keeper_link::message::{ExitRecord, Key, Progress, ReportedProcess},
     state_dir::read,
 };
 
@@ -27,11 +27,11 @@ pub struct StartNote {
     pub at_ms: u64,
 }
 
-/// Retention matters only to a writer that goes on.
+/// Retention matters only to a writer that continues.
 const ANY_RETENTION: Options = Options { retain_bytes: u64::MAX >> 1, segment_bytes: None };
 
 /// Returns all processes on disk except those that `is_kept` knows; what was lost with its keeper is closed.
-pub(super) fn processes(dir: &Path, is_kept: impl Fn(Key) -> bool) -> io::Result<Vec<KeptProcess>> {
+pub(super) fn processes(dir: &Path, is_kept: impl Fn(Key) -> bool) -> io::Result<Vec<ReportedProcess>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -49,13 +49,13 @@ pub(super) fn processes(dir: &Path, is_kept: impl Fn(Key) -> bool) -> io::Result
     Ok(found)
 }
 
-fn process(key: Key, dir: &Path) -> io::Result<KeptProcess> {
+fn process(key: Key, dir: &Path) -> io::Result<ReportedProcess> {
     let description = read(&dir.join(DESCRIPTION))?;
     let summary = remex_log::inspect(dir)?;
     let note = summary.notes.get(&START_NOTE).and_then(|note| serde_json::from_slice(note).ok());
     let started = note.map(|StartNote { pid, at_ms }| (pid, at_ms));
     let progress = if summary.closed.is_some() { progress_in(&summary) } else { close_lost(dir)? };
-    Ok(KeptProcess { key, description, request: Vec::new(), started, progress, hold: Hold::ALL })
+    Ok(ReportedProcess { key, description, request: Vec::new(), started, progress, hold: Hold::ALL })
 }
 
 /// Records in the log of a process that was lost with its keeper how it ended, and returns where the log stands.
@@ -84,8 +84,8 @@ fn progress_in(summary: &Summary) -> Progress {
         is_closed: summary.closed.is_some(),
         exit,
         is_full: false,
-        lacks: None,
+        exhausted: None,
         sync_failure: None,
-        fresh: Vec::new(),
+        inline: Vec::new(),
     }
 }

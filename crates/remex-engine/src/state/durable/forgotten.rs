@@ -21,7 +21,7 @@ const FORGOTTEN: &str = "forgotten";
 pub struct Forgotten {
     /// The description of the process.
     pub description: Vec<u8>,
-    /// What is known of its start.
+    /// The start, as far as it is known.
     pub start: StartNote,
     /// Where it is.
     pub dir: PathBuf,
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_cannot_be_saved_stays_in_what_is_left_of_the_log() {
+    fn a_start_that_cannot_be_saved_stays_in_the_remaining_log() {
         let state = tempfile::tempdir().unwrap();
         let [sessions, processes] = ["sessions", "processes"].map(|name| state.path().join(name));
         fs::create_dir(&sessions).unwrap();

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_that_stops_in_the_middle_of_a_line_is_not_waited_for() {
+    fn a_launcher_that_prints_an_incomplete_line_times_out() {
         let said = first_line_of("printf rea; exec sleep 1000", Duration::from_millis(100));
         assert!(said.is_err_and(|reason| reason.contains("does not respond")));
         assert_eq!(

@@ -63,7 +63,7 @@ struct Changes {
     state: Option<SavedSession>,
     /// Whether it must survive a power failure from now on.
     must_survive: bool,
-    /// Those that wait until the state is saved.
+    /// Callers that wait until the state is saved.
     waiting: Vec<Done>,
     starts: Vec<(StartChange, Done)>,
     has_ended: bool,
@@ -164,7 +164,7 @@ impl SessionFiles {
             }
         };
         if changes.has_ended {
-            // Nobody will ask for it again.
+            // It is not asked for again.
             let _ = done.send(Ok(()));
         } else {
             change(changes, done);
@@ -273,7 +273,7 @@ impl Files {
                 return write(&path, &state, Survival::Process);
             }
             Some(state) => state,
-            // The starts have changed only, or everything is there.
+            // Only the starts have changed, or everything is on the disk.
             None if !must_survive || known == Some(OnDisk::Yes) => return Ok(()),
             None => read_session(&path)?,
         };
@@ -321,7 +321,7 @@ pub(super) fn forget(
     let Err(error) = append(&starts, start, survival) else { return forgotten::remove(log) };
     forgotten::set_aside(log)?;
     tracing::warn!(target: LOG_TARGET, %error, session, "the start of a forgotten process stays in its log");
-    // That has freed space.
+    // The deletion has freed space.
     if append(&starts, start, survival).is_ok() { forgotten::remove(log) } else { Ok(()) }
 }
 
@@ -448,7 +448,7 @@ mod tests {
         let (sessions, files) = stalled(dir.path());
         let mut first = sessions.put(&session("s0", 0));
         for change in 1..=10_000 {
-            // As after a disconnect: nobody waits for it.
+            // As after a disconnect: the caller is gone.
             drop(sessions.put(&session(&format!("s{}", change % 10), change)));
         }
         {
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_come_and_go_while_the_disk_stalls_leave_nothing() {
+    fn sessions_opened_and_ended_while_the_disk_stalls_leave_no_state() {
         let dir = tempfile::tempdir().unwrap();
         let (sessions, files) = stalled(dir.path());
         for number in 0..1000 {
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_synced_session_stays_on_the_disk_whoever_changes_it() {
+    fn a_synced_session_stays_on_the_disk_after_any_change() {
         let medium = Medium::new();
         let dir = medium.new_dir().join("sessions");
         fs::create_dir_all(&dir).unwrap();

@@ -24,7 +24,7 @@ pub struct SavedSession {
     pub identity: SavedIdentity,
     /// The name that its client gave it.
     pub name: Option<String>,
-    /// What its client calls itself.
+    /// The name that its client gives itself.
     pub client_name: String,
     /// How long it waits for its client; `None` as long as there is a server.
     pub detach_ttl_ms: Option<u64>,
@@ -58,7 +58,7 @@ pub enum SavedIdentity {
         /// The name of the token.
         name: String,
     },
-    /// Of a server that did not tell kinds of names apart.
+    /// Saved by a server that did not distinguish kinds of names.
     Certificate(String),
     /// A name in a certificate.
     CertificateName {
@@ -96,11 +96,11 @@ pub struct SavedStart {
     /// Whether it was a restart.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restarted: bool,
-    /// What is known of its result.
+    /// The result, as far as it is known.
     pub outcome: SavedOutcome,
 }
 
-/// What is known of the result of a start.
+/// The result of a start, as far as it is known.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SavedOutcome {
@@ -156,7 +156,7 @@ impl SavedIdentity {
     }
 }
 
-/// Returns the name that an earlier server probably meant; it let names of all kinds in, so nobody gains access.
+/// Returns the name that an earlier server probably meant; it admitted names of all kinds, so no one gains access.
 fn probable_name(name: &str) -> CertificateName {
     if name.starts_with("spiffe://") {
         CertificateName::Uri(name.into())

@@ -1,4 +1,4 @@
-//! What a server and its keeper tell each other.
+//! The messages between a server and its keeper.
 //!
 //! A message is its length as four bytes, little-endian, then its [`Subject`] and its fields in order (`postcard`). One
 //! that cannot be read costs its subject an answer, and never the link. Start at [`ToKeeper`] and [`FromKeeper`].
@@ -54,11 +54,11 @@ pub(crate) struct Greeting {
     /// The number of the tags of its processes.
     pub(crate) tags: u64,
     pub(crate) pid: u32,
-    /// What tells one program file from another.
+    /// Identifies the program file.
     pub(crate) program: ProgramFile,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// It links a server to its keeper.
@@ -131,7 +131,7 @@ impl Greeting {
 /// What a message is about: whom to answer if the message itself cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Subject {
-    /// Nobody waits for an answer.
+    /// No answer is expected.
     Nothing,
     Start(Key),
     Request(Key, RequestNumber),
@@ -142,7 +142,7 @@ impl Subject {
     const MAX_LEN: usize = 21;
 }
 
-/// What travels over a link.
+/// A message of a link.
 pub(crate) trait Message: Serialize + DeserializeOwned {
     fn subject(&self) -> Subject;
 }
@@ -186,14 +186,14 @@ pub(crate) enum ToKeeper {
     Request {
         key: Key,
         number: RequestNumber,
-        request: KeptRequest,
+        request: KeeperRequest,
     },
     /// Removes input that the process has not accepted.
     Cancel {
         key: Key,
         numbers: Vec<RequestNumber>,
     },
-    /// What the log must keep for the client of a process.
+    /// The output that the log must hold for the client of a process.
     Hold {
         key: Key,
         hold: Hold<Point>,
@@ -206,7 +206,7 @@ pub(crate) enum ToKeeper {
     Status,
     /// The server ends in good order: it has ended what it had started itself.
     Goodbye,
-    /// What is left of the output of a process, once nothing writes to it any more, is to be read even if its log is full.
+    /// Whether the rest of the output is read even if the log is full, once it has no writer left.
     ReadRest(Key),
     /// Whether there is space for the log of another start of a process; answered by `LogTried`.
     TryLog {
@@ -219,7 +219,7 @@ pub(crate) enum ToKeeper {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromKeeper {
     /// The first ones: the processes that it keeps; an empty list is the last one.
-    Kept(Vec<KeptProcess>),
+    Processes(Vec<ReportedProcess>),
     Started {
         key: Key,
         pid: u32,
@@ -236,7 +236,7 @@ pub(crate) enum FromKeeper {
     Answer {
         key: Key,
         number: RequestNumber,
-        answer: KeptAnswer,
+        answer: KeeperAnswer,
     },
     /// The answer to `Status`.
     Status(KeeperStatus),
@@ -246,7 +246,7 @@ pub(crate) enum FromKeeper {
     LogTried(RequestNumber, Option<Failure>),
 }
 
-/// What the keeper has.
+/// The status of the keeper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeeperStatus {
     /// The version of its program.
@@ -278,16 +278,16 @@ pub(crate) struct NewProcess {
     pub(crate) key: Key,
     /// Processes of one session share a quota.
     pub(crate) session: String,
-    /// What the server wants to find again; the keeper does not read it.
+    /// The description by which the server finds the process again; opaque to the keeper.
     pub(crate) description: Vec<u8>,
-    /// What starts it again; the keeper has it in memory only, and does not read it. Empty if there is nothing.
+    /// The request that starts it again, opaque to the keeper, and in its memory only. Empty if there is none.
     #[serde(with = "serde_bytes")]
     pub(crate) request: Vec<u8>,
     pub(crate) start: StartSpec,
     pub(crate) rules: Rules,
 }
 
-/// What the keeper must know about a process besides how to start it.
+/// The settings of a process that the keeper needs besides how to start it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rules {
     /// The id, for logs and errors.
@@ -297,7 +297,7 @@ pub(crate) struct Rules {
     pub(crate) evicts: bool,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) idle_timeout_ms: Option<u64>,
-    // The tables of an older keeper have none.
+    // Absent in the state of an older keeper.
     #[serde(default)]
     pub(crate) timeout_grace_ms: Option<u64>,
     pub(crate) linger_ms: Option<u64>,
@@ -307,24 +307,24 @@ pub(crate) struct Rules {
     pub(crate) sync: bool,
 }
 
-/// A process that the keeper has.
+/// A process as the keeper reports it to a new connection.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct KeptProcess {
+pub struct ReportedProcess {
     /// Which process it is.
     pub key: Key,
-    /// What the server described it by.
+    /// The description that the server stored with it.
     pub description: Vec<u8>,
-    /// What starts it again, if that is kept.
+    /// The request that starts it again; empty if none was saved.
     #[serde(with = "serde_bytes")]
     pub request: Vec<u8>,
     /// The pid and the time of its start; `None` while it starts.
     pub started: Option<(u32, u64)>,
     pub(crate) progress: Progress,
-    /// What must stay in its log.
+    /// The events that must stay in its log.
     pub hold: Hold<Point>,
 }
 
-/// Where a log stands, and its new output if that is little.
+/// The position of a log, with its new output if that is short.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Progress {
     /// The first event that can be read.
@@ -345,11 +345,11 @@ pub(crate) struct Progress {
     /// Whether the process waits for room.
     pub(crate) is_full: bool,
     /// Whose disk space is used up, if any; processes that are closed can free some.
-    pub(crate) lacks: Option<Lack>,
+    pub(crate) exhausted: Option<ExhaustedQuota>,
     /// Why events that were to be on the disk may not survive a power failure.
     pub(crate) sync_failure: Option<String>,
     /// The events after those that were announced before, if they are few.
-    pub(crate) fresh: Vec<FreshChunk>,
+    pub(crate) inline: Vec<InlineChunk>,
 }
 
 impl Progress {
@@ -365,25 +365,25 @@ impl Progress {
             is_closed: false,
             exit: None,
             is_full: false,
-            lacks: None,
+            exhausted: None,
             sync_failure: None,
-            fresh: Vec::new(),
+            inline: Vec::new(),
         }
     }
 }
 
-/// Whose disk space is used up.
+/// Which disk quota is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Lack {
-    /// That of the session.
+pub(crate) enum ExhaustedQuota {
+    /// The quota of the session.
     Session,
-    /// That of the server, or the whole disk.
+    /// The quota of the server, or the whole disk.
     Server,
 }
 
 /// Output that travels with its announcement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FreshChunk {
+pub(crate) struct InlineChunk {
     pub(crate) seq: u64,
     pub(crate) stream: Stream,
     pub(crate) at_ms: u64,
@@ -414,7 +414,7 @@ pub(crate) const UNKNOWN_CODE: i32 = 255;
 
 /// A request to a process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum KeptRequest {
+pub(crate) enum KeeperRequest {
     Write {
         #[serde(with = "chunk")]
         chunk: Bytes,
@@ -432,14 +432,14 @@ pub(crate) enum KeptRequest {
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum KeptAnswer {
+pub(crate) enum KeeperAnswer {
     Done,
     Written(WriteStatus),
     Terminated {
         running: bool,
     },
     Failed(Failure),
-    /// It was not done, and will not be.
+    /// It was not and will not be carried out.
     Cancelled,
 }
 
@@ -461,7 +461,7 @@ pub(crate) struct Failure {
     hint: Option<String>,
 }
 
-/// What to do about a full disk.
+/// The hint for a full disk.
 pub(crate) const FREE_DISK: &str = "free space on the disk of the state directory";
 
 impl Failure {
@@ -555,11 +555,11 @@ mod tests {
     use super::*;
 
     fn request(key: Key, number: RequestNumber) -> ToKeeper {
-        ToKeeper::Request { key, number, request: KeptRequest::CloseStdin }
+        ToKeeper::Request { key, number, request: KeeperRequest::CloseStdin }
     }
 
     #[test]
-    fn a_message_that_cannot_be_read_says_whom_to_answer() {
+    fn an_unreadable_message_names_its_subject() {
         let key = Key(u64::MAX);
         let mut bytes = encode(&request(key, u64::MAX)).unwrap();
         let whole = bytes.len();
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_too_long_says_whom_to_answer_and_is_not_waited_for() {
+    fn a_message_that_is_too_long_names_its_subject_and_is_not_awaited() {
         let mut bytes = encode(&request(Key(7), 9)).unwrap();
         bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(decode::<ToKeeper>(&bytes).is_none(), "its subject may not be complete");

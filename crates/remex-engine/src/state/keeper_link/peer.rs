@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_process_has_ended_only_when_it_has() {
+    async fn a_peer_has_ended_only_once_its_process_exits() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let peer = Peer::new(child.id());
         assert!(tokio::time::timeout(Duration::from_millis(50), peer.ended()).await.is_err());

@@ -12,7 +12,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use super::message::{self, Message, Unreadable};
 
-/// What is read at once.
+/// The size of one read.
 const READ_BYTES: usize = 64 << 10;
 
 /// A socket that is watched for reading all the time, and for writing only while it has no room.
@@ -79,7 +79,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Returns the next message if it is there as a whole, or why it cannot be read.
+    /// Returns the next complete message, or why it cannot be read.
     pub(crate) fn next<M: Message>(&mut self) -> Option<Result<M, Unreadable>> {
         let (message, len) = message::decode(self.bytes.get(self.start..)?)?;
         self.start += len;

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::message::{Failure, RequestNumber};
 
-/// What became of the attempt to create a log.
+/// The outcome of an attempt to create a log.
 #[derive(Debug)]
 pub(crate) enum Trial {
     Fits,

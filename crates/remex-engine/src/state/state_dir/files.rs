@@ -19,7 +19,7 @@ pub(crate) fn open_regular(options: &OpenOptions, path: &Path) -> io::Result<Fil
     let opened = options.clone().custom_flags(flags.bits().cast_signed()).open(path);
     let is_other = match &opened {
         Ok(file) => !file.metadata()?.is_file(),
-        // A link, or a FIFO that nobody reads, or a socket.
+        // A link, a FIFO without a reader, or a socket.
         Err(error) => matches!(Errno::from_io_error(error), Some(Errno::LOOP | Errno::NXIO)),
     };
     if is_other {
@@ -45,7 +45,7 @@ pub(crate) enum Survival {
     PowerFailure,
 }
 
-/// Writes a file so that it is there with all its content or not at all.
+/// Writes a file atomically.
 ///
 /// A file that survives a power failure is on the disk, under its name, when this returns; after an error, the old one
 /// still is.
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_regular_file_is_refused_at_once() {
+    fn only_regular_files_are_opened_and_others_are_refused_at_once() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path();
         fs::write(place.join("file"), "content").unwrap();

@@ -16,7 +16,7 @@ use grep_searcher::{
 use remex_proto::{ErrorKind, RpcError, fs as wire};
 
 use super::{Budget, CancelCheck, DEFAULT_LINE, shown};
-use crate::places::open;
+use crate::paths::open;
 
 /// The longest line that is searched, which bounds the memory of a search.
 const MAX_LINE_SEARCHED: usize = 8 << 20;
@@ -26,7 +26,7 @@ const MAX_PATTERN: usize = 16 << 10;
 const MAX_NESTING: u32 = 100;
 const MAX_AUTOMATON: usize = 10 << 20;
 
-/// What is searched for, in one file after the other.
+/// A search for content, in one file after the other.
 pub(super) struct Content {
     /// None finds every file.
     matcher: Option<RegexMatcher>,

@@ -18,7 +18,7 @@ use remex_access::scope::FileAccess;
 use remex_proto::{ErrorKind, RpcError};
 
 use super::shown;
-use crate::places::{
+use crate::paths::{
     guard::PathGuard,
     open::{self, Links},
 };
@@ -139,7 +139,7 @@ impl Rules {
         }
     }
 
-    /// Returns the rules of the directories above one, up to the root of its repository, as far as the search goes on.
+    /// Returns the rules of the directories above one, up to the root of its repository, unless the search is cancelled.
     pub(super) fn above(path: &Path, guard: &PathGuard, goes_on: &dyn Fn() -> bool) -> Self {
         let directory = guard.canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let exists = |path: &Path| {
@@ -187,7 +187,7 @@ impl Rules {
         self.is_used && IGNORE_FILES.iter().any(|wanted| wanted.as_bytes() == name)
     }
 
-    /// Adds an ignore file of this directory while the search goes on; as in git, invalid lines have no effect.
+    /// Adds an ignore file of this directory, unless the search is cancelled; as in git, invalid lines have no effect.
     ///
     /// An error says what is not used of it.
     pub(super) fn add(&mut self, file: &File, goes_on: &dyn Fn() -> bool) -> Result<(), String> {

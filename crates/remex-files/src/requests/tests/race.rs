@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::super::*;
-use crate::places::{guard::tests::Site, open::Links};
+use crate::paths::{guard::tests::TestTree, open::Links};
 
 /// How often the directory and the link change places.
 const SWAPS: usize = 10_000;
@@ -29,7 +29,7 @@ const SWAPS: usize = 10_000;
 const SECRET: &str = "outside";
 
 struct Race {
-    site: Site,
+    tree: TestTree,
     bound: Bound,
     confinement: Confinement,
     is_over: AtomicBool,
@@ -44,21 +44,21 @@ enum Bound {
 }
 
 impl Race {
-    fn new(bound: impl FnOnce(&Site) -> Bound) -> Self {
-        let site = Site::new();
+    fn new(bound: impl FnOnce(&TestTree) -> Bound) -> Self {
+        let tree = TestTree::new();
         for name in ["victim", "moved", "hidden"] {
-            fs::write(site.path("out").join(name), SECRET).unwrap();
+            fs::write(tree.path("out").join(name), SECRET).unwrap();
         }
-        fs::create_dir_all(site.path("out/tree")).unwrap();
-        fs::write(site.path("out/tree/f"), SECRET).unwrap();
-        fs::create_dir_all(site.path("in/x/d")).unwrap();
-        fs::create_dir_all(site.path("in/x/tree")).unwrap();
-        fs::write(site.path("in/x/f"), "inside").unwrap();
-        fs::write(site.path("in/x/tree/f"), "inside").unwrap();
-        symlink("../out", site.path("in/link")).unwrap();
-        let (bound, is_over) = (bound(&site), AtomicBool::new(false));
+        fs::create_dir_all(tree.path("out/tree")).unwrap();
+        fs::write(tree.path("out/tree/f"), SECRET).unwrap();
+        fs::create_dir_all(tree.path("in/x/d")).unwrap();
+        fs::create_dir_all(tree.path("in/x/tree")).unwrap();
+        fs::write(tree.path("in/x/f"), "inside").unwrap();
+        fs::write(tree.path("in/x/tree/f"), "inside").unwrap();
+        symlink("../out", tree.path("in/link")).unwrap();
+        let (bound, is_over) = (bound(&tree), AtomicBool::new(false));
         Race {
-            site,
+            tree,
             bound,
             confinement: Confinement::new(SandboxFloor::default(), Default::default()),
             is_over,
@@ -80,7 +80,7 @@ impl Race {
     fn swap(&self) {
         let _over = Over(&self.is_over);
         let (x, link, aside) =
-            (self.site.path("in/x"), self.site.path("in/link"), self.site.path("in/aside"));
+            (self.tree.path("in/x"), self.tree.path("in/link"), self.tree.path("in/aside"));
         for _ in 0..SWAPS / 2 {
             for _ in 0..2 {
                 fs::rename(&x, &aside).unwrap();
@@ -103,12 +103,12 @@ impl Race {
     where
         W: FileWork + Request + DeserializeOwned,
     {
-        let params = params.to_string().replace("IN/", &format!("{}/", self.site.path("in").display()));
+        let params = params.to_string().replace("IN/", &format!("{}/", self.tree.path("in").display()));
         serde_json::from_str::<W>(&params).unwrap().run(&self.guard(), check)
     }
 
     fn read(&self, path: &str) -> Result<(), RpcError> {
-        let path = self.site.path(path);
+        let path = self.tree.path(path);
         let guard = self.guard();
         let at = guard.target(&path, Links::Follow, FileAccess::Read)?;
         let (mut text, mut file) = (String::new(), open::for_reading(&at)?.0);
@@ -121,7 +121,7 @@ impl Race {
         let copy = json!({"sourcePath": "IN/x/tree", "destinationPath": "IN/copied", "recursive": true});
         self.run::<wire::Copy>(&copy, check)?;
         assert_ne!(
-            fs::read_to_string(self.site.path("in/copied/f")).unwrap(),
+            fs::read_to_string(self.tree.path("in/copied/f")).unwrap(),
             SECRET,
             "a tree outside was copied"
         );
@@ -140,7 +140,7 @@ impl Race {
     fn describe_outside(&self) -> Vec<String> {
         let mut found = Vec::new();
         for name in ["", "f", "d", "victim", "moved", "tree", "tree/f"] {
-            let path = self.site.path("out").join(name);
+            let path = self.tree.path("out").join(name);
             let metadata = path.symlink_metadata().expect("everything outside is still there");
             let text = if metadata.is_file() { fs::read_to_string(&path).unwrap() } else { String::new() };
             let entries = if metadata.is_dir() { fs::read_dir(&path).unwrap().count() } else { 0 };
@@ -161,33 +161,33 @@ impl Drop for Over<'_> {
 
 #[test]
 fn a_link_swapped_in_during_a_request_never_leads_outside_the_scopes_of_a_credential() {
-    run(&Race::new(|site| Bound::Scopes(site.guard())));
+    run(&Race::new(|tree| Bound::Scopes(tree.guard())));
 }
 
 #[test]
 fn a_link_swapped_in_during_a_request_never_leads_to_what_a_profile_does_not_list() {
-    run(&Race::new(|site| Bound::Profile(site.sandbox(&[(Access::Write, "in")]))));
+    run(&Race::new(|tree| Bound::Profile(tree.sandbox(&[(Access::Write, "in")]))));
 }
 
 #[test]
 fn a_link_swapped_in_during_a_request_never_leads_to_what_a_profile_denies() {
-    run(&Race::new(|site| {
+    run(&Race::new(|tree| {
         let entries = [(Access::Write, ""), (Access::Read, "/"), (Access::Deny, "out")];
-        Bound::Profile(site.sandbox(&entries))
+        Bound::Profile(tree.sandbox(&entries))
     }));
 }
 
 #[test]
 fn a_link_swapped_in_during_a_request_never_leads_to_what_a_pattern_denies() {
-    run(&Race::new(|site| Bound::Profile(with_pattern(site, "out/**"))));
+    run(&Race::new(|tree| Bound::Profile(with_pattern(tree, "out/**"))));
 }
 
-/// Returns a sandbox in which everything in the site can be written, except for what matches a pattern.
-fn with_pattern(site: &Site, pattern: &str) -> Sandbox {
-    let pattern = site.path(pattern).display().to_string();
+/// Returns a sandbox in which everything in the tree can be written, except for what matches a pattern.
+fn with_pattern(tree: &TestTree, pattern: &str) -> Sandbox {
+    let pattern = tree.path(pattern).display().to_string();
     let path = EntryPath::GlobPattern { pattern };
     let denied = Entry { path, access: Access::Deny, missing_path_behavior: None };
-    let Sandbox::Confined(mut context) = site.sandbox(&[(Access::Write, "")]) else { unreachable!() };
+    let Sandbox::Confined(mut context) = tree.sandbox(&[(Access::Write, "")]) else { unreachable!() };
     if let Permissions::Managed { file_system: FileSystem::Restricted { entries }, .. } =
         &mut context.permissions
     {
@@ -198,12 +198,12 @@ fn with_pattern(site: &Site, pattern: &str) -> Sandbox {
 
 #[test]
 fn racing_requests_never_move_a_directory_with_something_denied_in_it() {
-    let race = &Race::new(|site| {
+    let race = &Race::new(|tree| {
         for directory in ["in/vault", "in/a"] {
-            fs::create_dir(site.path(directory)).unwrap();
+            fs::create_dir(tree.path(directory)).unwrap();
         }
-        fs::write(site.path("in/vault/key"), SECRET).unwrap();
-        Bound::Profile(with_pattern(site, "in/vault/*"))
+        fs::write(tree.path("in/vault/key"), SECRET).unwrap();
+        Bound::Profile(with_pattern(tree, "in/vault/*"))
     });
     let rename = |from: &str, to: &str| json!({"sourcePath": from, "destinationPath": to});
     thread::scope(|scope| {
@@ -225,7 +225,7 @@ fn racing_requests_never_move_a_directory_with_something_denied_in_it() {
         scope.spawn(|| race.swap());
         assert!(moving.join().unwrap() > 0 && stealing.join().unwrap() > 0);
     });
-    assert_eq!(fs::read_to_string(race.site.path("in/vault/key")).unwrap(), SECRET);
+    assert_eq!(fs::read_to_string(race.tree.path("in/vault/key")).unwrap(), SECRET);
 }
 
 fn run(race: &Race) {
@@ -286,5 +286,5 @@ fn run(race: &Race) {
         }
     });
     assert_eq!(race.describe_outside(), before);
-    assert!(!race.site.path("in/stolen").exists(), "a file outside was moved");
+    assert!(!race.tree.path("in/stolen").exists(), "a file outside was moved");
 }

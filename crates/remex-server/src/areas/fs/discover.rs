@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use remex_files::{
     CancelCheck, JobGuards, PathAccess,
-    discovery::{self, ANSWER_BYTES, Confine, MAX_ROOTS, Places},
+    discovery::{self, ANSWER_BYTES, Confine, InstallDirs, MAX_ROOTS},
     native,
 };
 use remex_proto::{ErrorKind, HostPath, RequestId, RpcError, discovery as wire, sandbox::Sandbox};
@@ -85,7 +85,7 @@ impl FileCalls {
 }
 
 /// Returns where the host's user installs plugins and skills.
-fn installed_at(host: &HostInfo) -> Places {
+fn installed_at(host: &HostInfo) -> InstallDirs {
     let home = host.info.user_home_dir.as_ref().and_then(|home| home.native().ok());
-    Places::new(host.codex_home.clone(), home)
+    InstallDirs::new(host.codex_home.clone(), home)
 }

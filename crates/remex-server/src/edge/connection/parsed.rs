@@ -1,4 +1,4 @@
-//! What a connection makes of the bytes of a message.
+//! Parses the bytes of a message.
 
 use remex_access::budget;
 use remex_base::compute::LARGE_MESSAGE;

@@ -1,4 +1,4 @@
-//! What an idle server does: returns freed memory to the host, and shuts down after a while.
+//! The idle server: returns freed memory to the host, and shuts down after a while.
 
 use std::time::Duration;
 

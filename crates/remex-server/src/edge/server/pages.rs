@@ -1,4 +1,4 @@
-//! `/metrics`: what the server counts, and what its state is now.
+//! `/metrics`: the counters and the current state of the server.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use remex_engine::Phase;
 use remex_rpc::{Accepted, ListenAddress, Listener, Received, Refusal, receive};
 use tokio::net::TcpStream;
 
-use super::{ACCEPT_PAUSE, Server, welcome::TcpEnds};
+use super::{ACCEPT_PAUSE, Server, admit::TcpEnds};
 use crate::peers::socket_owner;
 
 impl Server {

@@ -1,4 +1,4 @@
-//! Which process is at the other end of a TCP connection within this host, as far as jails are concerned.
+//! Finds the process at the other end of a TCP connection within this host, to tell whether a jail confines it.
 //!
 //! A confined process with the network of the host can connect to every port of it. The kernel knows the user and the
 //! inode of its socket, but only the descriptors in `/proc` tell which process has it.
@@ -22,7 +22,7 @@ const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// owner. May take a while on a host with many processes.
 ///
 /// While no jail uses this network, there is nothing to look for. Otherwise the process must be found: a confined one could
-/// keep its socket out of every list of descriptors, in a message that nobody has received yet, or close it at once.
+/// keep its socket out of every list of descriptors, in a message that was not received yet, or close it at once.
 pub(crate) fn find_holder(local: SocketAddr, peer: SocketAddr, owner: SocketOwner) -> SocketHolder {
     let (local, peer) = (canonical(local), canonical(peer));
     // A process of this host may use any of its addresses.
@@ -70,7 +70,7 @@ fn holder_of(socket: OwnedSocket, jailed: &[u32]) -> SocketHolder {
     if jailed.values().any(|open| matches!(open, Ok(true))) {
         return SocketHolder::Jailed;
     }
-    // A confined program can forbid that anybody looks into it.
+    // A confined program can forbid inspection by other processes.
     let may_be_jailed = jailed.values().any(|open| is_denied(open) && socket.uid == own_uid());
     let mut may_be_hidden = false;
     for pid in processes().unwrap_or_default().into_iter().filter(|pid| !jailed.contains_key(pid)) {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_that_is_in_a_message_or_closed_has_nobody() {
+    fn a_socket_in_transit_or_closed_has_no_holder() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (local, peer) = (listener.local_addr().unwrap(), client.local_addr().unwrap());

@@ -241,7 +241,7 @@ impl Control {
     pub(super) fn acknowledged_by_read(&self, seq: Seq) -> Seq {
         match self.backlog() {
             Some(backlog) => seq.min(backlog.until),
-            // Its consumers still expect on the stream what somebody else has read.
+            // Its consumers still expect on the stream what another caller has read.
             None if self.receipt == Receipt::Consumed => self.received,
             None => seq,
         }
@@ -352,8 +352,8 @@ impl Followers {
             Standing::Current => {
                 self.control.is_owed(log, rules) || self.follows.iter().any(|follow| follow.is_waiting(log))
             }
-            Standing::Leaving => true,
-            // Nobody can read it any more, or acknowledge what it reads.
+            Standing::Restarting => true,
+            // No client can read it any more, or acknowledge what it reads.
             Standing::Replaced => self.follows.iter().any(|follow| log.has_next(&follow.cursor)),
         }
     }
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_kept_as_long_as_there_is_room_for_it_and_never_blocks_a_client_that_keeps_up() {
+    fn output_is_retained_while_there_is_room_and_never_blocks_a_client_that_keeps_up() {
         let mut fixture = Fixture::new(Overflow::Pause, Receipt::Written);
         fixture.print(20);
         fixture.send(1..=20);

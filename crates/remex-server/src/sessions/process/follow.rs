@@ -23,7 +23,7 @@ use crate::outbox::{ConnectionId, Delivery, Outbox, Responder, Sink, Source, Urg
 const FRESH_BYTES: u64 = 4 << 10;
 
 /// Gathering ends once this much is pending.
-const GATHER_BYTES: u64 = 64 << 10;
+const NOTIFY_BYTES: u64 = 64 << 10;
 
 /// One connection that follows the process.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Follow {
 
     /// Returns whether so much is pending that the connection must be notified at once.
     pub(super) fn has_large_backlog(&self, log: &dyn ServerLog) -> bool {
-        log.behind(&self.cursor) >= GATHER_BYTES && self.is_due(log)
+        log.behind(&self.cursor) >= NOTIFY_BYTES && self.is_due(log)
     }
 
     fn streamed(&mut self, seq: Seq, bytes: usize) {

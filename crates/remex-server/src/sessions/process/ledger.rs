@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_although_it_was_told_to_be_missing_is_not_lost() {
+    fn output_that_arrives_after_it_was_reported_missing_is_not_lost() {
         let mut ledger = Ledger::default();
         ledger.on_sent(0..100);
         ledger.on_missing(100..200);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_evicted_since_a_disconnect_counts_until_the_client_says_what_it_has() {
+    fn output_evicted_since_a_disconnect_counts_until_the_client_reports_its_position() {
         let mut ledger = Ledger::default();
         ledger.on_sent(0..100);
         ledger.on_resumed(60, 300);

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use remex_engine::{NotRead, ProcessState, Read, StoredRead};
+use remex_engine::{ProcessState, Read, ReadError, StoredRead};
 use remex_proto::{process as wire, state::output_log::Seq};
 
 use super::{Followers, Process};
@@ -25,7 +25,7 @@ impl Process {
         reader: Option<ConnectionId>,
         room: u64,
         stored: Option<StoredRead>,
-    ) -> Result<(wire::ReadReply, AfterSend), NotRead> {
+    ) -> Result<(wire::ReadReply, AfterSend), ReadError> {
         let mut state = self.state();
         let Read { mut reply, up_to, extent } = state.read(&self.id, read, room, stored)?;
         reply.incarnation = self.spec().incarnation;

@@ -1,6 +1,6 @@
-//! One process after another under the same id: what a restart makes of the one before, and of who follows it.
+//! Successive processes under one id: what a restart means for the previous one and for its followers.
 //!
-//! A connection is sent everything of the one before, up to its close, before it is sent anything of the next. Start at
+//! A connection is sent all events of the previous process, up to its close, before any event of the next one. Start at
 //! [`Succession`].
 
 use std::time::{Duration, Instant};
@@ -19,24 +19,25 @@ use crate::{outbox::ConnectionId, sessions::process::Followers};
 pub(crate) enum Standing {
     #[default]
     Current,
-    /// A restart ends it, and may still fail: nothing forgets it until then, and the next one has its place and its memory.
-    Leaving,
-    /// The next one runs: this one is there only for connections that have not been sent all of it.
+    /// A restart is ending it, and may still fail: it is not forgotten until then, and the next one gets its slot and
+    /// memory.
+    Restarting,
+    /// The next one runs: this one remains only for connections that have not been sent all of it.
     Replaced,
 }
 
-/// The processes before and after one under the same id; the session keeps them.
+/// The previous and the next process under the same id; the session keeps them alive.
 #[derive(Debug, Default)]
 pub(super) struct Succession {
     pub(super) standing: Standing,
-    /// Until then, nothing but its client forgets it: a restart of it has failed, and may be tried again.
+    /// Until then, only its client can forget it: a restart of it has failed, and may be tried again.
     spared_until: Option<Instant>,
     before: Option<WeakProcess>,
     next: Option<WeakProcess>,
 }
 
 impl Succession {
-    /// Returns the one before, if it has not been sent completely to a connection that follows it.
+    /// Returns the previous process, if a connection that follows it has not been sent all of it.
     pub(super) fn sent_before(&self, connection: ConnectionId) -> Option<Process> {
         self.before.as_ref()?.upgrade().map(Process::from).filter(|before| before.is_sent_to(connection))
     }
@@ -51,7 +52,7 @@ impl Process {
         self.state().audience.succession.standing = standing;
     }
 
-    /// Lets it stay for at least this long after a restart of it has failed.
+    /// Retains the process for at least this long after its restart has failed.
     pub(crate) fn spare(&self, time: Duration) {
         let audience = &mut self.state().audience;
         audience.succession.standing = Standing::Current;
@@ -59,46 +60,46 @@ impl Process {
         audience.overdue = false;
     }
 
-    /// Returns how long nothing but its client forgets it.
+    /// Returns how long only its client can forget it.
     pub(crate) fn spared_for(&self) -> Duration {
         let spared_until = self.state().audience.succession.spared_until;
         spared_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns whether neither it nor its output may make room for others: it is being restarted, or could not be.
+    /// Returns whether it must not make room for others: it is being restarted, or its restart has failed.
     pub(crate) fn is_spared(&self) -> bool {
         let succession = &self.state().audience.succession;
         match succession.standing {
-            Standing::Leaving => true,
+            Standing::Restarting => true,
             Standing::Replaced => false,
             Standing::Current => succession.spared_until.is_some_and(|until| Instant::now() < until),
         }
     }
 
-    /// Lets its events come after those of the process that it replaces.
+    /// Orders its events after those of the process that it replaces.
     pub(crate) fn succeeds(&self, old: &Self) {
         self.state().audience.succession.before = Some(old.downgrade());
         old.state().audience.succession.next = Some(self.downgrade());
     }
 
-    /// Returns whether a connection that follows it has not been sent all of it.
+    /// Returns whether a connection that follows it has not been sent all of its events.
     fn is_sent_to(&self, connection: ConnectionId) -> bool {
         let state = self.state();
         let follow = state.audience.follows.iter().find(|follow| follow.connection == connection);
         follow.is_some_and(|follow| state.kind.log().has_next(&follow.cursor))
     }
 
-    /// Lets a connection that no longer needs this one follow the next.
+    /// Passes a connection that has been sent all events on to the next process.
     pub(super) fn pass_on(&self, connection: ConnectionId) {
         let next = self.state().audience.succession.next.clone();
         if let Some(next) = next.and_then(|next| next.upgrade()).map(Process::from) {
-            next.go_on(connection);
+            next.follow_after_previous(connection);
         }
     }
 
-    fn go_on(&self, connection: ConnectionId) {
+    fn follow_after_previous(&self, connection: ConnectionId) {
         let mut state = self.state();
-        // The lock of a process is taken before that of the one before it, never the other way.
+        // The lock of a process is taken before that of the previous one, never the other way round.
         if state.audience.succession.sent_before(connection).is_some() {
             return;
         }
@@ -111,14 +112,14 @@ impl Process {
 
     /// Removes the forgotten process from the lists of all connections.
     ///
-    /// Those that follow it although there is another one in its place are told what they miss, and its end.
+    /// Reports to followers of a replaced process what they miss, and its end.
     pub(crate) fn withdraw(&self) {
         let mut guard = self.state();
         let state = &mut *guard;
         let follows = std::mem::take(&mut state.audience.follows);
         if state.audience.succession.standing == Standing::Replaced && state.kind.log().is_closed() {
             for follow in &follows {
-                self.tell_rest(state, follow);
+                self.send_rest(state, follow);
             }
         }
         let Succession { before, next, .. } = std::mem::take(&mut state.audience.succession);
@@ -134,13 +135,13 @@ impl Process {
         for follow in follows {
             follow.outbox.withdraw(&source);
             if let Some(next) = &next {
-                next.go_on(follow.connection);
+                next.follow_after_previous(follow.connection);
             }
         }
     }
 
-    /// Sends what is left of a log without its output: a gap, the exit and the close.
-    fn tell_rest(&self, state: &mut ProcessState<Followers>, follow: &Follow) {
+    /// Sends the remaining events of a log without their output: a gap, the exit and the close.
+    fn send_rest(&self, state: &mut ProcessState<Followers>, follow: &Follow) {
         let ProcessState { kind, exit, audience, .. } = state;
         let (log, denials) = kind.log_and_denials();
         if !log.has_next(&follow.cursor) {
@@ -156,7 +157,7 @@ impl Process {
         let mut seen = follow.cursor.seq;
         for end in log.exited().into_iter().chain([closed]).filter(|end| *end > follow.cursor.seq) {
             if seen + 1 < end {
-                // Output after the exit is rare: all bytes are told with the first gap.
+                // Output after the exit is rare: the first gap reports all bytes.
                 let bytes = missing.replace(0);
                 self.host().metrics().gaps.add(1);
                 if follow.wants_gaps {

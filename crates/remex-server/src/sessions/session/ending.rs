@@ -1,4 +1,4 @@
-//! The end of a session: everything that it has started is killed, and its observers are told. Start at [`Session::end`].
+//! The end of a session: kills everything that it started, and notifies its observers. Start at [`Session::end`].
 
 use std::{sync::atomic::Ordering, time::Duration};
 

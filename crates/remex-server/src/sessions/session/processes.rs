@@ -99,7 +99,7 @@ impl Processes {
         let mut oldest = self.closed.iter().filter(|process| !process.is_spared()).take(looked_at);
         let is_free = |process: &Process| process.is_settled() && (is_attached || !process.is_held());
         let free = oldest.clone().find(|process| is_free(process));
-        // Those who follow what was replaced are told what they miss.
+        // Followers of replaced processes get a gap for what they miss.
         free.or_else(|| oldest.find(|process| process.standing() == Standing::Replaced)).cloned()
     }
 }

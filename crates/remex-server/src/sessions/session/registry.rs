@@ -417,7 +417,7 @@ impl SessionRegistry {
     ) -> Result<Option<Arc<Outbox>>, RpcError> {
         let session = self.session_of(wanted, credential)?;
         if self.is_controller(&session.id, connection) && session.is_restarted_by_others() {
-            // Its client has come back while somebody else restarts what is in it, and takes that for the end of its work.
+            // Its client has resumed while another client restarts a process, and takes that for the end of its work.
             self.detach(&session, connection);
             return Ok(self.connections.get(connection));
         }

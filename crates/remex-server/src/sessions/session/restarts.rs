@@ -1,7 +1,7 @@
-//! `process/restart`: a process is ended, and the same is started again under its id.
+//! `process/restart`: ends a process, and starts the same command again under its id.
 //!
-//! The one before is forgotten only when the new one runs, so that neither a failed start nor the end of the server loses
-//! both: until then, it can be restarted once more. Start at [`Session::restart`].
+//! The old process is forgotten only when the new one runs, so that neither a failed start nor the end of the server
+//! loses both: until then, it can be restarted again. Start at [`Session::restart`].
 
 use std::{
     sync::Arc,
@@ -18,9 +18,10 @@ use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
 use super::{
-    Session, StartBounds, saved, shutting_down,
-    starts::{Asked, PendingStart},
-    turns::{Joined, Turn},
+    Session, StartBounds,
+    active_restarts::{ActiveRestart, Joined},
+    saved, shutting_down,
+    starts::{PendingStart, StartKind},
 };
 use crate::{
     outbox::{AfterSend, ConnectionId, Outbox, Responder},
@@ -33,7 +34,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client that has resumed may take to read what it missed.
 const READ_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a process that was not started again stays there at least, whatever its place or its memory is needed for.
+/// How long a process whose restart failed is retained at least, even if its slot or memory is needed.
 const LEFT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a new process comes into its session.
@@ -41,14 +42,14 @@ pub(super) enum Entry<'a> {
     /// Under an id that is free, for the connection that controls the session.
     New(ConnectionId),
     /// In the place of one that has closed.
-    Again(&'a mut Place),
+    Again(&'a mut RestartSlot),
 }
 
 impl Entry<'_> {
     pub(super) fn replaced(&self) -> Option<&Process> {
         match self {
             Entry::New(_) => None,
-            Entry::Again(place) => Some(&place.old),
+            Entry::Again(slot) => Some(&slot.old),
         }
     }
 
@@ -61,20 +62,20 @@ impl Entry<'_> {
     }
 }
 
-/// The place of a process that a restart ends, among those that count: it stays taken until the new one has it.
-pub(super) struct Place {
+/// The slot of a restarted process within the limit of its session, reserved until the new process takes it over.
+pub(super) struct RestartSlot {
     session: Arc<Session>,
     old: Process,
     is_taken: bool,
     is_replaced: bool,
 }
 
-impl Place {
+impl RestartSlot {
     pub(super) fn old(&self) -> &Process {
         &self.old
     }
 
-    /// Leaves it to the new process.
+    /// Hands the slot over to the new process.
     pub(super) fn hand_over(&mut self) {
         self.is_taken = false;
     }
@@ -92,7 +93,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RestartSlot {
     fn drop(&mut self) {
         if self.is_replaced {
             return;
@@ -120,7 +121,7 @@ impl Drop for Place {
 
 /// A restart whose process has ended.
 struct Prepared {
-    place: Place,
+    slot: RestartSlot,
     start: wire::Start,
     /// Whether it had not closed before.
     was_running: bool,
@@ -146,15 +147,16 @@ impl Session {
         slots: &Arc<Semaphore>,
     ) {
         let restart_id = request.restart_id.as_deref();
-        let Some(responder) = self.replay_start(restart_id, &request.process_id, Asked::Restart, responder)
+        let Some(responder) =
+            self.replay_start(restart_id, &request.process_id, StartKind::Restart, responder)
         else {
             return;
         };
         // Now, and not in the task: what comes after this request is for the new process.
-        let Some((turn, responder)) = self.take_turn(&request, responder) else { return };
+        let Some((active, responder)) = self.begin_restart(&request, responder) else { return };
         let (session, slots) = (Arc::clone(self), Arc::clone(slots));
         // Runs to completion even if the connection closes: half of it would be the end of the process.
-        self.host.spawn(async move { session.carry_out(&request, responder, bounds, slots, turn).await });
+        self.host.spawn(async move { session.carry_out(&request, responder, bounds, slots, active).await });
     }
 
     async fn carry_out(
@@ -163,14 +165,14 @@ impl Session {
         responder: Responder,
         bounds: StartBounds,
         slots: Arc<Semaphore>,
-        mut turn: Turn,
+        mut active: ActiveRestart,
     ) {
         let restart_id = request.restart_id.as_deref();
         let pending = PendingStart { session: &self, start_id: restart_id };
-        let outcome = self.start_again(request, &responder, bounds, slots, &mut turn).await;
+        let outcome = self.start_again(request, &responder, bounds, slots, &mut active).await;
         let joined = match outcome {
-            Outcome::Left => turn.end_for_next(),
-            _ => turn.end(),
+            Outcome::Left => active.leave_to_next_server(),
+            _ => active.end(),
         };
         if matches!(outcome, Outcome::Runs(..) | Outcome::Failed(_)) {
             pending.hand_over();
@@ -207,21 +209,21 @@ impl Session {
         responder: &Responder,
         mut bounds: StartBounds,
         slots: Arc<Semaphore>,
-        turn: &mut Turn,
+        active: &mut ActiveRestart,
     ) -> Outcome {
         let is_left = |error: &RpcError| {
             self.is_saved() && error.kind == ErrorKind::ShuttingDown && self.host.is_stopping()
         };
         let refused = |error: RpcError| if is_left(&error) { Outcome::Left } else { Outcome::Refused(error) };
-        let prepared = self.prepare(request, &mut bounds, responder.outbox(), turn).await;
-        let Prepared { mut place, start, was_running } = match prepared {
+        let prepared = self.prepare(request, &mut bounds, responder.outbox(), active).await;
+        let Prepared { mut slot, start, was_running } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return refused(error),
         };
-        let old = place.old.clone();
-        let admitted = match turn.commit() {
+        let old = slot.old.clone();
+        let admitted = match active.commit() {
             Ok(()) => self
-                .admit(start, Entry::Again(&mut place), &bounds)
+                .admit(start, Entry::Again(&mut slot), &bounds)
                 .map_err(|error| not_again(&old, was_running, error)),
             Err(error) => Err(error),
         };
@@ -229,7 +231,7 @@ impl Session {
             Ok(admitted) => admitted,
             Err(error) => return refused(error),
         };
-        turn.hand_to(&process);
+        active.hand_to(&process);
         let (caller, answer) = Responder::within(responder.outbox());
         let (id, identity) = (&self.id, &self.owner.identity);
         let span = trace::process(&process.id, id, identity, responder.trace(), self.host.set_parent());
@@ -249,7 +251,7 @@ impl Session {
         };
         let error = match answered {
             Ok(Ok(Some(started))) => {
-                place.replaced();
+                slot.replaced();
                 self.show_to_controller(&process, responder.outbox().id);
                 return Outcome::Runs(started, process);
             }
@@ -269,31 +271,31 @@ impl Session {
         request: &wire::StartAgain,
         bounds: &mut StartBounds,
         outbox: &Arc<Outbox>,
-        turn: &mut Turn,
+        active: &mut ActiveRestart,
     ) -> Result<Prepared, RpcError> {
         let id = &request.process_id;
         let old = self.process_of(id, request.incarnation)?;
         if !old.started(Instant::now().checked_add(HANG_THRESHOLD)).await {
             return Err(unknown_process(id));
         }
-        let Some(kept) = &old.spec().request else { return Err(StartRequest::not_kept(id)) };
+        let Some(kept) = &old.spec().request else { return Err(StartRequest::not_saved(id)) };
         let (mut start, floor) = kept.decode()?;
         start.start_id.clone_from(&request.restart_id);
         (bounds.floor, bounds.first_floor) = (bounds.floor.max(floor), Some(floor));
         StartRequest::check_confined(&start, bounds.floor, &self.host, &self.owner.identity).await?;
         self.check_unattached(id, outbox.id)?;
-        let place = self.place_for_next(&old, bounds)?;
+        let slot = self.slot_for_next(&old, bounds)?;
         let was_running = old.is_live();
         let ended = async {
             old.check_space().await.map_err(|error| not_again(&old, was_running, error))?;
-            self.end_process(&old, request.grace_ms, outbox, turn).await
+            self.end_process(&old, request.grace_ms, outbox, active).await
         };
         tokio::select! {
             ended = ended => ended?,
             // The next server carries it out.
             () = self.host.reaches(Phase::Stopping) => return Err(not_again(&old, was_running, shutting_down())),
         }
-        Ok(Prepared { place, start, was_running })
+        Ok(Prepared { slot, start, was_running })
     }
 
     /// Refuses a restart while another connection holds the session: its client would take the end of the process for
@@ -310,7 +312,7 @@ impl Session {
     }
 
     /// Keeps the place of a process for the next one; it counts once, whether it runs or has ended.
-    fn place_for_next(self: &Arc<Self>, old: &Process, bounds: &StartBounds) -> Result<Place, RpcError> {
+    fn slot_for_next(self: &Arc<Self>, old: &Process, bounds: &StartBounds) -> Result<RestartSlot, RpcError> {
         let mut processes = self.processes();
         self.check_starts(&processes)?;
         if !processes.has(old) {
@@ -321,9 +323,9 @@ impl Session {
         } else {
             self.count_start(&mut processes, bounds)?;
         }
-        old.set_standing(Standing::Leaving);
+        old.set_standing(Standing::Restarting);
         processes.spare(old);
-        Ok(Place { session: Arc::clone(self), old: old.clone(), is_taken: true, is_replaced: false })
+        Ok(RestartSlot { session: Arc::clone(self), old: old.clone(), is_taken: true, is_replaced: false })
     }
 
     /// Ends a process with its whole tree, and waits until all its output is in its log.
@@ -332,7 +334,7 @@ impl Session {
         old: &Process,
         grace_ms: Option<u64>,
         outbox: &Arc<Outbox>,
-        turn: &mut Turn,
+        active: &mut ActiveRestart,
     ) -> Result<(), RpcError> {
         let was_running = old.is_live();
         let failed = |error| not_again(old, was_running, error);
@@ -346,10 +348,10 @@ impl Session {
             };
             tokio::select! {
                 () = closes => {}
-                () = turn.grace_over() => {}
+                () = active.grace_over() => {}
             }
         }
-        turn.begin_kill()?;
+        active.begin_kill()?;
         // Answered when nothing of it is left.
         terminate(old, TerminateMode::Force, outbox).await.map_err(failed)?;
         if was_running {

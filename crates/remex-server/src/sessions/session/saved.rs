@@ -10,8 +10,9 @@ use std::{
 use remex_access::identity::Identity;
 use remex_base::clock::steady_ms;
 use remex_engine::{
-    Description, Forgotten, Found, KeptProcess, Owner as _, Place, Placement, RemoteProcess, SavedIdentity,
-    SavedOutcome, SavedSession, SavedStart, Saving, ServerProcess, StartNote, broken, not_synced,
+    Description, EngineContext, Forgotten, Found, Owner as _, RemoteProcess, ReportedProcess, Runner,
+    SavedIdentity, SavedOutcome, SavedSession, SavedStart, Saving, ServerProcess, StartNote, broken,
+    not_synced,
 };
 use remex_process::Tag;
 use remex_proto::{
@@ -27,7 +28,7 @@ use remex_proto::{
 use super::{
     Session, SessionRegistry,
     registry::OpenedSession,
-    starts::{Asked, SavedRecord},
+    starts::{SavedRecord, StartKind},
 };
 use crate::{
     outbox::ConnectionId,
@@ -42,7 +43,7 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Session {
     /// Returns where a new process runs.
-    pub(super) fn place_of(&self, request: &Start) -> Result<Place, RpcError> {
+    pub(super) fn runner_of(&self, request: &Start) -> Result<Runner, RpcError> {
         let refuse = |why: &str, hint: &str| {
             let message = format!("cannot start a durable process: {why}");
             Err(RpcError::new(ErrorKind::NotSupported, message).with_hint(hint))
@@ -52,14 +53,14 @@ impl Session {
             return Err(RpcError::new(ErrorKind::InvalidParams, message).with_hint("omit one of them"));
         }
         if request.durable == Some(false) {
-            return Ok(Place::Here);
+            return Ok(Runner::Local);
         }
         let is_wanted = request.durable == Some(true) || request.sync;
         let Some(durable) = self.host.durable() else {
             return if is_wanted {
                 refuse("this server has no state directory", "start it with `remex serve --state DIR`")
             } else {
-                Ok(Place::Here)
+                Ok(Runner::Local)
             };
         };
         if self.is_unsaved.load(Ordering::Relaxed) {
@@ -69,7 +70,7 @@ impl Session {
                     "free space on its disk, and reconnect",
                 )
             } else {
-                Ok(Place::Here)
+                Ok(Runner::Local)
             };
         }
         if !self.is_lasting {
@@ -79,7 +80,7 @@ impl Session {
                     "use a dialect and a transport that can resume",
                 )
             } else {
-                Ok(Place::Here)
+                Ok(Runner::Local)
             };
         }
         let limits_hosts = matches!(&request.sandbox, Sandbox::Confined(context) if context.hosts.is_some());
@@ -88,10 +89,10 @@ impl Session {
             || self.host.confinement().limits_hosts()
             || self.host.limit_enforcer().needs_cgroup(&request.limits);
         if needs_server && !is_wanted {
-            return Ok(Place::Here);
+            return Ok(Runner::Local);
         }
         match durable.link() {
-            Some(link) => Ok(Place::Keeper { key: link.new_key(), link }),
+            Some(link) => Ok(Runner::Keeper { key: link.new_key(), link }),
             None => Err(RpcError::new(
                 ErrorKind::Internal,
                 "the keeper, which runs durable processes, has died and is being started again",
@@ -101,10 +102,10 @@ impl Session {
     }
 
     /// Returns a tag that no process of the session has had there.
-    pub(super) fn tag_at(&self, place: &Place) -> Tag {
-        match place {
-            Place::Here => self.new_tag(),
-            Place::Keeper { link, .. } => {
+    pub(super) fn tag_at(&self, runner: &Runner) -> Tag {
+        match runner {
+            Runner::Local => self.new_tag(),
+            Runner::Keeper { link, .. } => {
                 link.tag(self.number, self.next_process.fetch_add(1, Ordering::Relaxed))
             }
         }
@@ -182,8 +183,8 @@ impl Session {
         }
     }
 
-    /// Adds a process that an earlier server started, unless the session has expired meanwhile: then nobody would end it.
-    fn adopt(self: &Arc<Self>, description: &Description, kept: KeptProcess) -> Option<()> {
+    /// Adds a process that an earlier server started, unless the session has expired, so that nothing would end it.
+    fn adopt(self: &Arc<Self>, description: &Description, kept: ReportedProcess) -> Option<()> {
         let link = self.host.durable()?.link()?;
         let tag = link.tag(self.number, description.number);
         self.next_process.fetch_max(description.number + 1, Ordering::Relaxed);
@@ -192,15 +193,15 @@ impl Session {
             Hold::Nothing => None,
         };
         let owner: Weak<dyn ProcessOwner> = Arc::<Self>::downgrade(self);
-        let placement = Placement { owner, host: &self.host, account: &self.account, tag };
+        let context = EngineContext { owner, host: &self.host, account: &self.account, tag };
         let followers = Followers::restored(&description.id, received);
-        let restored = RemoteProcess::restore(description, link, kept, placement, followers)?;
+        let restored = RemoteProcess::restore(description, link, kept, context, followers)?;
         let process = Process::from(ServerProcess::Remote(Arc::clone(&restored)));
         if let Some(start_id) = &description.start_id {
             let outcome = restored.started_before().map(Ok);
             self.restore_start(
                 start_id.clone(),
-                SavedRecord { process_id: description.id.clone(), asked: Asked::Start, outcome },
+                SavedRecord { process_id: description.id.clone(), asked: StartKind::Start, outcome },
             );
         }
         {
@@ -212,7 +213,7 @@ impl Session {
             let replaced = processes.by_id.insert(process.id.clone(), process.clone());
             drop(processes);
             if let Some(replaced) = replaced.filter(|replaced| replaced.is_closed()) {
-                // The server ended when it had started this one again, and had not forgotten the one before.
+                // The server ended after it had restarted the process, and before it forgot the previous one.
                 self.forget_replaced(&replaced);
             }
         }
@@ -414,7 +415,7 @@ impl SessionRegistry {
         let session = Session::new(saved.id.clone(), owner, saved.number, true, self.host());
         for SavedStart { start_id, process_id, restarted, outcome } in starts {
             let outcome = Some(outcome.outcome(&process_id));
-            let asked = if restarted { Asked::Restart } else { Asked::Start };
+            let asked = if restarted { StartKind::Restart } else { StartKind::Start };
             session.restore_start(start_id, SavedRecord { process_id, asked, outcome });
         }
         let session = Arc::new(session);

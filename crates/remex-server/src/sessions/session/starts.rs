@@ -21,7 +21,7 @@ const KNOWN_RESTARTS: usize = 1024;
 
 /// What an id is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum StartKind {
     Start,
     Restart,
 }
@@ -40,7 +40,7 @@ impl Starts {
     fn insert(
         &mut self,
         start_id: String,
-        asked: Asked,
+        asked: StartKind,
         process_id: String,
         outcome: Outcome,
         charge: Charge,
@@ -53,7 +53,7 @@ impl Starts {
     /// Forgets the result of the oldest restart of a process before another one, if there are many.
     fn forget_older_restart(&mut self, process_id: &str, limit: usize) {
         let is_older = |record: &Record| {
-            record.asked == Asked::Restart
+            record.asked == StartKind::Restart
                 && record.process_id == process_id
                 && matches!(record.outcome, Outcome::Known(_))
         };
@@ -74,7 +74,7 @@ impl Starts {
 #[derive(Debug)]
 struct Record {
     process_id: String,
-    asked: Asked,
+    asked: StartKind,
     /// Counts the starts of the session.
     number: u64,
     outcome: Outcome,
@@ -112,7 +112,7 @@ impl Drop for PendingStart<'_> {
 #[derive(Debug)]
 pub(super) struct SavedRecord {
     pub(super) process_id: String,
-    pub(super) asked: Asked,
+    pub(super) asked: StartKind,
     pub(super) outcome: Option<Result<wire::Started, RpcError>>,
 }
 
@@ -123,7 +123,7 @@ impl Session {
         let charge = self.account.take(Kind::Sessions, weight(&start_id, &process_id));
         let outcome = outcome.map_or_else(|| Outcome::Pending(Vec::new()), Outcome::Known);
         let mut starts = self.starts();
-        if asked == Asked::Restart {
+        if asked == StartKind::Restart {
             starts.forget_older_restart(&process_id, usize::MAX);
         }
         starts.insert(start_id, asked, process_id, outcome, charge);
@@ -134,7 +134,7 @@ impl Session {
         &self,
         start_id: Option<&str>,
         process_id: &str,
-        asked: Asked,
+        asked: StartKind,
         responder: Responder,
     ) -> Option<Responder> {
         let Some(start_id) = start_id else { return Some(responder) };
@@ -142,7 +142,7 @@ impl Session {
         let is_known = {
             let mut starts = self.starts();
             let is_known = starts.by_id.contains_key(start_id);
-            if !is_known && asked == Asked::Restart {
+            if !is_known && asked == StartKind::Restart {
                 if starts.older_restarts.contains(&hash(start_id, process_id)) {
                     drop(starts);
                     responder.error(&older_restart(start_id, process_id));
@@ -225,7 +225,7 @@ impl Session {
     /// Returns whether an id is that of a restart.
     pub(super) fn is_restart(&self, start_id: &str, process_id: &str) -> bool {
         let starts = self.starts();
-        let known = starts.by_id.get(start_id).map(|record| record.asked == Asked::Restart);
+        let known = starts.by_id.get(start_id).map(|record| record.asked == StartKind::Restart);
         known.unwrap_or_else(|| starts.older_restarts.contains(&hash(start_id, process_id)))
     }
 

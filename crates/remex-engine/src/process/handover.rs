@@ -1,8 +1,8 @@
-//! A process of the keeper on its way to the program that the keeper executes in its own place.
+//! The handover of a process of the keeper to the program that the keeper executes in its own place.
 //!
-//! Its task stops between two steps and is described as plain data; the new program makes it again from that and from the
-//! descriptors, which keep their numbers. Start at [`KeeperProcess::leave`] and
-//! [`KeeperProcess::resume_left`].
+//! Its task pauses between two steps and is recorded as plain data; the new program restores it from that and from the
+//! inherited descriptors, which keep their numbers. Start at [`KeeperProcess::pause`] and
+//! [`KeeperProcess::resume_from`].
 
 use std::{
     fmt, io,
@@ -16,32 +16,32 @@ use remex_proto::process::ExitCause;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DiskLogWriter, Exit, InKeeper, KeeperAudience, KeeperProcess, Lifecycle, Placement, ProcessState,
+    DiskLogWriter, EngineContext, Exit, InKeeper, KeeperAudience, KeeperProcess, Lifecycle, ProcessState,
     StateGuard,
     in_keeper::{KnownToServer, limits_of},
     input::{Input, InputRecord},
     log::LogRecord,
     pipes::{Pipes, PipesRecord},
-    task::{Ending, Runner},
+    task::{Ending, ProcessTask},
     terminate::{self, GraceRecord},
 };
 use crate::state::keeper_link::message::{ExitRecord, Rules};
 
-/// Whether another program will go on with a process.
-pub(crate) enum Leaving<A: KeeperAudience> {
+/// Whether the task of a process is pausing so that another program can take over.
+pub(crate) enum Handover<A: KeeperAudience> {
     No,
-    /// The task stops as soon as it can.
-    Asked,
-    /// The task has stopped here.
-    Left(Box<Runner<A, InKeeper>>),
+    /// The task pauses as soon as it can.
+    Requested,
+    /// The task has paused.
+    Paused(Box<ProcessTask<A, InKeeper>>),
 }
 
-impl<A: KeeperAudience> fmt::Debug for Leaving<A> {
+impl<A: KeeperAudience> fmt::Debug for Handover<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Leaving::No => "No",
-            Leaving::Asked => "Asked",
-            Leaving::Left(_) => "Left",
+            Handover::No => "No",
+            Handover::Requested => "Requested",
+            Handover::Paused(_) => "Paused",
         })
     }
 }
@@ -57,7 +57,7 @@ pub(crate) struct ProcessRecord {
     input: InputRecord,
     exit: Option<ExitRecord>,
     ended_for: Option<ExitCause>,
-    /// What is there until its log is closed.
+    /// The task; `None` once the log is closed.
     task: Option<TaskRecord>,
 }
 
@@ -85,15 +85,15 @@ enum EndRecord {
     Closed,
 }
 
-impl<A: KeeperAudience> Runner<A, InKeeper> {
-    /// Stops here if asked to, until the process stays or another program goes on; returns the task otherwise.
-    pub(super) fn leave_if_asked(self) -> Option<Self> {
+impl<A: KeeperAudience> ProcessTask<A, InKeeper> {
+    /// Pauses the task if that was requested, and returns it otherwise.
+    pub(super) fn pause_if_requested(self) -> Option<Self> {
         let process = Arc::clone(&self.process);
         let mut state = process.state();
-        if !matches!(state.kind.leaving, Leaving::Asked) {
+        if !matches!(state.kind.handover, Handover::Requested) {
             return Some(self);
         }
-        state.kind.leaving = Leaving::Left(Box::new(self));
+        state.kind.handover = Handover::Paused(Box::new(self));
         drop(state);
         process.changed.notify_waiters();
         None
@@ -124,33 +124,35 @@ impl<A: KeeperAudience> Runner<A, InKeeper> {
 }
 
 impl<A: KeeperAudience> KeeperProcess<A> {
-    /// Asks the task to stop between two steps.
-    pub fn leave(&self) {
-        self.state().kind.leaving = Leaving::Asked;
+    /// Asks the task to pause between two steps.
+    pub fn pause(&self) {
+        self.state().kind.handover = Handover::Requested;
         self.wake.notify_one();
     }
 
-    /// Waits until the task has stopped or ended.
-    pub async fn left(&self) {
+    /// Waits until the task has paused or ended.
+    pub async fn paused(&self) {
         let has_no_task =
             |lifecycle: &Lifecycle| matches!(lifecycle, Lifecycle::Over { .. } | Lifecycle::Failed);
-        self.until(|state| matches!(state.kind.leaving, Leaving::Left(_)) || has_no_task(&state.lifecycle))
-            .await;
+        self.until(|state| {
+            matches!(state.kind.handover, Handover::Paused(_)) || has_no_task(&state.lifecycle)
+        })
+        .await;
     }
 
-    /// Returns what goes on with a task that was asked to leave, if it has stopped.
-    pub(crate) fn stay(&self) -> Option<impl Future<Output = ()> + Send + use<A>> {
-        match std::mem::replace(&mut self.state().kind.leaving, Leaving::No) {
-            Leaving::Left(runner) => Some(runner.run()),
-            Leaving::No | Leaving::Asked => None,
+    /// Cancels the handover; returns the future that resumes the task, if it had paused.
+    pub(crate) fn resume(&self) -> Option<impl Future<Output = ()> + Send + use<A>> {
+        match std::mem::replace(&mut self.state().kind.handover, Handover::No) {
+            Handover::Paused(task) => Some(task.run()),
+            Handover::No | Handover::Requested => None,
         }
     }
 
-    /// Describes a process that has left.
+    /// Records a paused process.
     ///
     /// # Errors
     ///
-    /// If it has not, or its log cannot be left as it is.
+    /// If it is not running, or its log cannot be recorded.
     pub(crate) fn record(&self, rules: Rules) -> io::Result<ProcessRecord> {
         let mut state = self.state();
         let state = &mut *state;
@@ -162,9 +164,9 @@ impl<A: KeeperAudience> KeeperProcess<A> {
                 return Err(io::Error::other(format!("process `{}` is not running", self.id)));
             }
         };
-        let task = match &state.kind.leaving {
-            Leaving::Left(runner) => Some(runner.record(state.last_output.elapsed())),
-            Leaving::No | Leaving::Asked => None,
+        let task = match &state.kind.handover {
+            Handover::Paused(task) => Some(task.record(state.last_output.elapsed())),
+            Handover::No | Handover::Requested => None,
         };
         Ok(ProcessRecord {
             rules,
@@ -179,27 +181,27 @@ impl<A: KeeperAudience> KeeperProcess<A> {
         })
     }
 
-    /// Holds a process that has left as it is.
-    pub(crate) fn hold_still(&self) -> StateGuard<'_, A, InKeeper> {
+    /// Locks the state of a paused process, so that nothing changes it.
+    pub(crate) fn frozen_state(&self) -> StateGuard<'_, A, InKeeper> {
         self.state()
     }
 
-    /// Goes on with a process that the program before this one has left, and returns its task if it has one.
+    /// Restores a process that the previous program handed over; returns the future that resumes its task, if any.
     ///
     /// # Errors
     ///
-    /// If its descriptors or its child are not there; then it is killed.
-    pub(crate) fn resume_left(
+    /// If its descriptors or its child are missing; then it is killed.
+    pub(crate) fn resume_from(
         record: ProcessRecord,
-        placement: Placement<'_, A>,
+        context: EngineContext<'_, A>,
         log: DiskLogWriter,
         audience: A,
     ) -> io::Result<(Arc<Self>, Option<impl Future<Output = ()> + Send + use<A>>)> {
         let ProcessRecord { rules, pid, started_at_ms, input, exit, ended_for, task, .. } = record;
-        let owner = placement.owner.upgrade().ok_or(io::ErrorKind::NotFound)?;
-        let limits = limits_of(&rules, placement.host);
-        let input = Input::resume(&limits, placement.account, &input);
-        let process = Arc::new(Self::with_input(&rules, placement, log, input, audience));
+        let owner = context.owner.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        let limits = limits_of(&rules, context.host);
+        let input = Input::resume(&limits, context.account, &input);
+        let process = Arc::new(Self::with_input(&rules, context, log, input, audience));
         resume_start(process.tag);
         {
             let mut state = process.state();
@@ -240,7 +242,7 @@ impl<A: KeeperAudience> KeeperProcess<A> {
             terminate::force(&process, &leader, None);
         }
         process.resume_graces(&task.graces, &leader);
-        let runner = Runner {
+        let task = ProcessTask {
             process: Arc::clone(&process),
             owner,
             exit,
@@ -248,25 +250,25 @@ impl<A: KeeperAudience> KeeperProcess<A> {
             pipes,
             started: ago(task.ran_ms),
             end,
-            gather_until: None,
+            notify_by: None,
             turn_over: false,
             killed: task.killed,
             timed_out: task.timed_out,
         };
-        Ok((process, Some(runner.run())))
+        Ok((process, Some(task.run())))
     }
 }
 
 impl<A: KeeperAudience> ProcessState<A> {
-    /// Returns the descriptors of a process that has left.
+    /// Returns the descriptors of a paused process.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        match &self.kind.leaving {
-            Leaving::Left(runner) => {
-                let mut descriptors = runner.pipes.descriptors();
-                descriptors.extend(runner.exit.jail());
+        match &self.kind.handover {
+            Handover::Paused(task) => {
+                let mut descriptors = task.pipes.descriptors();
+                descriptors.extend(task.exit.jail());
                 descriptors
             }
-            Leaving::No | Leaving::Asked => Vec::new(),
+            Handover::No | Handover::Requested => Vec::new(),
         }
     }
 

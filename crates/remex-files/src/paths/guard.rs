@@ -390,7 +390,7 @@ impl<'a> Located<'a> {
         self.links_from_here().open_flags()
     }
 
-    /// Returns the metadata of what is there; a link is followed only if links may be.
+    /// Returns the metadata at the path; follows a link only if that is allowed.
     pub(crate) fn stat(&self) -> Result<Stat, Errno> {
         let flags = match self.links_from_here() {
             Links::Follow => AtFlags::empty(),

@@ -65,7 +65,7 @@ pub(super) fn check(
 
 /// Returns the error for an action that the profile does not allow.
 ///
-/// It tells nothing about what exists at the path.
+/// It reveals nothing about what exists at the path.
 pub(super) fn refusal(policy: &Policy, path: &Path, real: &Path, action: Action) -> RpcError {
     let what = describe(path, real, action);
     let rule = policy.rules().iter().rfind(|rule| real.starts_with(&rule.path));

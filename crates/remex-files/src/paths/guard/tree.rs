@@ -103,7 +103,7 @@ pub(crate) fn check_move(source: &Located<'_>, destination: &Located<'_>) -> Res
     check_contents(source, &mut guards)
 }
 
-/// Checks that every guard, each of which is at a path of the directory, allows its content to be written.
+/// Checks that every guard, each at a path of the directory, allows writing its content.
 fn check_contents(directory: &Located<'_>, guards: &mut [TreeGuard]) -> Result<(), RpcError> {
     let failed = |error: io::Error| io_error(&error, directory.path());
     let opened = descent::open(directory.directory(), directory.name(), Links::Refuse).map_err(failed)?;

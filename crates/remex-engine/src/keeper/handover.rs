@@ -1,7 +1,7 @@
 //! The keeper's replacement by another program: the same process, children, descriptors and locks, another executable.
 //!
-//! All tasks stop between two steps, everything that they know is written to a memory file, and the new program goes on
-//! from there. If that cannot be, the tasks go on here. Start at [`Keeper::replace`] and [`Tables::take`].
+//! All tasks pause between two steps, their state is written to a memory file, and the new program continues from it. If
+//! that fails, the tasks resume here. Start at [`Keeper::hand_over`] and [`HandoverState::take`].
 
 use std::{
     ffi::OsString,
@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;
 
 use super::{
-    Announcer, Entry, Keeper, Kept, lock,
+    Announcer, Entry, Keeper, Process, lock,
     space::{log_options, session_of},
 };
 use crate::{
-    process::{DiskLogWriter, Placement, ProcessRecord, broken},
+    process::{DiskLogWriter, EngineContext, ProcessRecord, broken},
     state::{
         durable::DESCRIPTION,
         keeper_link::message::{Key, Quotas},
@@ -33,72 +33,72 @@ use crate::{
     },
 };
 
-/// The form of the tables. This program reads those of all earlier versions.
+/// The version of the format of [`HandoverState`]. This program reads those of all earlier versions.
 pub(super) const VERSION: u32 = 1;
 
-/// How long the new program may take to say whether it knows this form.
+/// How long the new program may take to report whether it supports this version.
 const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a program says that knows it.
-const KNOWS_TABLES: &str = "remex knows these tables";
+/// What a program prints that supports it.
+const SUPPORTED: &str = "remex knows these tables";
 
 /// How long tasks may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Everything that a keeper knows.
+/// The state that a keeper hands over to the program that replaces it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Tables {
+pub(super) struct HandoverState {
     version: u32,
     lock: RawFd,
     listener: RawFd,
     quotas: Quotas,
-    processes: Vec<KeptRecord>,
+    processes: Vec<EntryRecord>,
 }
 
-/// A process of the keeper.
+/// One [`Entry`] of the keeper as plain data.
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptRecord {
+struct EntryRecord {
     key: Key,
     started: Option<(u32, u64)>,
     is_live: bool,
     is_abandoned: bool,
-    // The tables of an older keeper have none.
+    // Absent in the state of an older keeper.
     #[serde(default)]
     request: Vec<u8>,
     process: ProcessRecord,
 }
 
-/// What the program before this one has passed on, besides its processes.
-pub(super) struct Passed {
+/// Descriptors inherited from the previous program, and the state that it handed over.
+pub(super) struct InheritedFds {
     pub(super) lock: Lock,
     pub(super) listener: UnixListener,
-    pub(super) tables: Tables,
+    pub(super) handover: HandoverState,
 }
 
-impl Tables {
-    /// Takes what the program before this one has passed on in the memory file with this number.
-    pub(super) fn take(number: RawFd) -> io::Result<Passed> {
+impl HandoverState {
+    /// Reads the state from the memory file with this descriptor, and takes the other inherited descriptors.
+    pub(super) fn take(number: RawFd) -> io::Result<InheritedFds> {
         let mut file = File::from(take_inherited_fd(number)?);
         file.rewind()?;
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
-        let tables: Tables = serde_json::from_slice(&text)?;
-        if tables.version > VERSION {
+        let handover: HandoverState = serde_json::from_slice(&text)?;
+        if handover.version > VERSION {
             return Err(io::Error::other(format!(
                 "the tables have version {}, this keeper knows {VERSION}",
-                tables.version
+                handover.version
             )));
         }
-        let listener = std::os::unix::net::UnixListener::from(take_inherited_fd(tables.listener)?);
+        let listener = std::os::unix::net::UnixListener::from(take_inherited_fd(handover.listener)?);
         let listener = UnixListener::from_std(listener)?;
-        let lock = Lock::passed(File::from(take_inherited_fd(tables.lock)?));
-        Ok(Passed { lock, listener, tables })
+        let lock = Lock::passed(File::from(take_inherited_fd(handover.lock)?));
+        Ok(InheritedFds { lock, listener, handover })
     }
 }
 
 impl Keeper {
-    /// Executes another program in place of this one. Returns why that is not possible; then everything goes on here.
-    pub(super) async fn replace(self: &Arc<Self>, program: &Path, listener: &UnixListener) -> String {
+    /// Executes another program in place of this one. Returns only on failure, with the reason; then all tasks resume here.
+    pub(super) async fn hand_over(self: &Arc<Self>, program: &Path, listener: &UnixListener) -> String {
         if let Err(reason) = self.check(program).await {
             return reason;
         }
@@ -112,21 +112,21 @@ impl Keeper {
         };
         tracing::error!(target: LOG_TARGET, reason, "the keeper goes on with its old program");
         for Entry { process, .. } in self.entries() {
-            if let Some(running) = process.stay() {
+            if let Some(running) = process.resume() {
                 self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
             }
         }
         reason
     }
 
-    /// Checks that a program runs and can go on from the tables.
+    /// Checks that a program runs and supports this version of the handover state.
     async fn check(&self, program: &Path) -> Result<(), String> {
         let program = program.to_owned();
         let checked = self.host.own_threads().run(ServerWork::Program, move || {
             let mut command = Command::new(&program);
             command.args(["keeper", "--check-tables", &VERSION.to_string(), "/"]);
             match run_with_timeout(command, CHECK_PATIENCE) {
-                Ok((status, said)) if status.success() && said.trim() == KNOWS_TABLES => Ok(()),
+                Ok((status, said)) if status.success() && said.trim() == SUPPORTED => Ok(()),
                 Ok((status, _)) => Err(format!(
                     "`{}` cannot continue from the tables of this keeper, version {VERSION} ({status}); it is an older version, or \
                      not remex",
@@ -138,21 +138,21 @@ impl Keeper {
         checked.await.map_err(|_| "the keeper has no thread to check the program".to_owned())?
     }
 
-    /// Stops all tasks between two steps.
+    /// Pauses all tasks between two steps.
     async fn stop(&self) -> Result<(), String> {
         let deadline = Instant::now() + STOP_PATIENCE;
         let entries = self.entries();
         for Entry { process, .. } in &entries {
             process.started(Some(deadline)).await;
         }
-        // A kill that has begun must end: whoever asked for it is gone.
+        // A kill in progress must complete, because its caller does not survive the handover.
         let _ = tree::members(&Scope::Server(Tags::new().tag(0, 0))).await;
         while self.deleting.count() > 0 && Instant::now() < deadline {
             let _ = tokio::time::timeout_at(deadline.into(), self.deleting.done()).await;
         }
-        entries.iter().for_each(|entry| entry.process.leave());
+        entries.iter().for_each(|entry| entry.process.pause());
         for Entry { process, .. } in &entries {
-            if tokio::time::timeout_at(deadline.into(), process.left()).await.is_err() {
+            if tokio::time::timeout_at(deadline.into(), process.paused()).await.is_err() {
                 return Err(format!(
                     "process `{}` cannot be left now, perhaps because it is just starting",
                     process.id
@@ -166,7 +166,7 @@ impl Keeper {
         let entries: Vec<_> = self.processes().iter().map(|(key, entry)| (*key, entry.clone())).collect();
         let records = entries.iter().map(|(key, entry)| {
             let process = &entry.process;
-            Ok(KeptRecord {
+            Ok(EntryRecord {
                 key: *key,
                 started: entry.started,
                 is_live: process.is_live(),
@@ -175,7 +175,7 @@ impl Keeper {
                 process: process.record(entry.rules.clone())?,
             })
         });
-        let tables = Tables {
+        let handover = HandoverState {
             version: VERSION,
             lock: self.lock.as_fd().as_raw_fd(),
             listener: listener.as_raw_fd(),
@@ -183,8 +183,8 @@ impl Keeper {
             processes: records.collect::<io::Result<_>>()?,
         };
         let mut file = File::from(memfd_create("remex-keeper", MemfdFlags::CLOEXEC)?);
-        file.write_all(&serde_json::to_vec(&tables)?)?;
-        let held: Vec<_> = entries.iter().map(|(_, entry)| entry.process.hold_still()).collect();
+        file.write_all(&serde_json::to_vec(&handover)?)?;
+        let held: Vec<_> = entries.iter().map(|(_, entry)| entry.process.frozen_state()).collect();
         let mut kept: Vec<_> = held.iter().flat_map(|state| state.descriptors()).collect();
         kept.extend([self.lock.as_fd(), listener.as_fd(), file.as_fd()]);
         let args = ["remex", "keeper", "--tables", &file.as_raw_fd().to_string()].map(OsString::from);
@@ -192,13 +192,13 @@ impl Keeper {
         Err(exec_with_fds(program.into(), args, &kept))
     }
 
-    /// Goes on with the processes of the program before this one.
-    pub(super) fn resume(self: &Arc<Self>, mut tables: Tables) {
-        self.set_quotas(tables.quotas);
-        tracing::info!(target: LOG_TARGET, processes = tables.processes.len(), "continuing as the keeper after the upgrade");
+    /// Resumes the processes of the previous program.
+    pub(super) fn resume(self: &Arc<Self>, mut handover: HandoverState) {
+        self.set_quotas(handover.quotas);
+        tracing::info!(target: LOG_TARGET, processes = handover.processes.len(), "continuing as the keeper after the upgrade");
         // Those that run need descriptors more than those that have closed.
-        tables.processes.sort_by_key(|record| !record.is_live);
-        for record in tables.processes {
+        handover.processes.sort_by_key(|record| !record.is_live);
+        for record in handover.processes {
             let (key, tag, is_live) = (record.key, record.process.tag, record.is_live);
             let Err(error) = self.resume_process(record) else { continue };
             let process = key.dir_name();
@@ -211,14 +211,14 @@ impl Keeper {
             }
         }
         let children: Vec<_> =
-            self.entries().iter().filter_map(|entry| entry.process.hold_still().child()).collect();
+            self.entries().iter().filter_map(|entry| entry.process.frozen_state().child()).collect();
         if let Err(error) = remex_process::reap_unknown_children(&children) {
             tracing::warn!(target: LOG_TARGET, %error, "cannot reap what the program before this one has started");
         }
     }
 
-    fn resume_process(self: &Arc<Self>, record: KeptRecord) -> io::Result<()> {
-        let KeptRecord { key, started, is_live, is_abandoned, request, mut process } = record;
+    fn resume_process(self: &Arc<Self>, record: EntryRecord) -> io::Result<()> {
+        let EntryRecord { key, started, is_live, is_abandoned, request, mut process } = record;
         let dir = self.state.processes().join(key.dir_name());
         let description = state_dir::read(&dir.join(DESCRIPTION))?;
         let quota = self.quota_of(&session_of(&description));
@@ -232,13 +232,13 @@ impl Keeper {
         )?;
         let mut announcer = Announcer::new(key, Arc::downgrade(self));
         announcer.is_abandoned = is_abandoned;
-        let placement = Placement {
+        let context = EngineContext {
             owner: Arc::downgrade(self),
             host: &self.host,
             account: &self.account,
             tag: process.tag,
         };
-        let (process, running) = Kept::resume_left(process, placement, log, announcer)?;
+        let (process, running) = Process::resume_from(process, context, log, announcer)?;
         let entry = Entry {
             process: Arc::clone(&process),
             description,
@@ -266,7 +266,7 @@ impl Keeper {
     }
 }
 
-/// Returns what to print if this program can continue from tables of a version.
-pub fn knows_tables(version: u32) -> Option<&'static str> {
-    (version <= VERSION).then_some(KNOWS_TABLES)
+/// Returns what to print if this program supports a version of the handover state.
+pub fn supports_handover(version: u32) -> Option<&'static str> {
+    (version <= VERSION).then_some(SUPPORTED)
 }

@@ -10,7 +10,7 @@ use std::{
 use remex_access::scope::{FileAccess, Permission, Scopes};
 
 use super::resolve::{Judge, Rules, Walk};
-use crate::places::open::Links;
+use crate::paths::open::Links;
 
 /// Where files may be read and written, with all links resolved.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// What does not exist, or cannot be looked at, is taken as written.
+    /// A path that does not exist, or cannot be inspected, is taken as written.
     fn resolve(written: &Path, changeable: &[PathBuf]) -> Self {
         let mut record = Record { changeable, passed: Vec::new() };
         let path = match Walk::new(written, Rules { parents: Links::Follow, last: Links::Follow }) {

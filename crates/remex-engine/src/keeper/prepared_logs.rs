@@ -1,7 +1,7 @@
-//! Directories and logs of processes that will start.
+//! Directories and empty logs, prepared in advance for the next starts.
 //!
 //! Files take longer to create than anything else that the keeper does for a start, so a few are created in advance.
-//! Start at [`Spares::create_log`].
+//! Start at [`PreparedLogs::create_log`].
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -19,15 +19,15 @@ use remex_log::{EmptyLog, Options, Quota, Writer};
 
 use crate::state::durable::DESCRIPTION;
 
-/// How many there are while nothing starts.
-const MAX_SPARES: usize = 8;
+/// How many logs are prepared while nothing starts.
+const MAX_PREPARED: usize = 8;
 
 /// With fewer than this, more are created.
-const FEW_SPARES: usize = MAX_SPARES / 2;
+const FEW_PREPARED: usize = MAX_PREPARED / 2;
 
-/// What is there before its process is known.
+/// Logs whose processes are not known yet.
 #[derive(Debug)]
-pub(super) struct Spares {
+pub(super) struct PreparedLogs {
     dir: PathBuf,
     next: AtomicU64,
     ready: Mutex<Ready>,
@@ -35,27 +35,27 @@ pub(super) struct Spares {
 
 #[derive(Debug, Default)]
 struct Ready {
-    spares: Vec<Spare>,
-    /// Whether somebody creates more.
+    prepared: Vec<PreparedLog>,
+    /// Whether a refill is in progress.
     is_refilled: bool,
 }
 
 #[derive(Debug)]
-struct Spare {
+struct PreparedLog {
     dir: PathBuf,
     description: File,
     log: EmptyLog,
 }
 
-impl Spares {
-    /// Returns no spares, in a directory that may have some of an earlier keeper.
+impl PreparedLogs {
+    /// Creates an empty set, and deletes what an earlier keeper prepared in this directory.
     pub(super) fn new(dir: PathBuf) -> io::Result<Self> {
         match fs::remove_dir_all(&dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         DirBuilder::new().mode(0o700).create(&dir)?;
-        Ok(Spares { dir, next: AtomicU64::new(1), ready: Mutex::default() })
+        Ok(PreparedLogs { dir, next: AtomicU64::new(1), ready: Mutex::default() })
     }
 
     /// Makes a directory with this description and a log; it has its name only once the description is in it.
@@ -73,9 +73,9 @@ impl Spares {
     }
 
     fn take(&self, dir: &Path, description: &[u8]) -> io::Result<EmptyLog> {
-        let ready = self.ready().spares.pop();
-        // Somebody may have deleted it.
-        match ready.map(|spare| spare.place(dir, description)) {
+        let ready = self.ready().prepared.pop();
+        // It may have been deleted from outside.
+        match ready.map(|log| log.place(dir, description)) {
             Some(Ok(log)) => Ok(log),
             Some(Err(_)) | None => self.create()?.place(dir, description),
         }
@@ -84,14 +84,14 @@ impl Spares {
     /// Returns whether to call [`refill`](Self::refill) and then [`refilled`](Self::refilled).
     pub(super) fn needs_refill(&self) -> bool {
         let mut ready = self.ready();
-        ready.spares.len() < FEW_SPARES && !std::mem::replace(&mut ready.is_refilled, true)
+        ready.prepared.len() < FEW_PREPARED && !std::mem::replace(&mut ready.is_refilled, true)
     }
 
     /// Creates what is missing. Blocks.
     pub(super) fn refill(&self) {
-        while self.ready().spares.len() < MAX_SPARES {
+        while self.ready().prepared.len() < MAX_PREPARED {
             match self.create() {
-                Ok(spare) => self.ready().spares.push(spare),
+                Ok(log) => self.ready().prepared.push(log),
                 // The next start has the same error, and reports it.
                 Err(_) => break,
             }
@@ -103,10 +103,10 @@ impl Spares {
         self.ready().is_refilled = false;
     }
 
-    fn create(&self) -> io::Result<Spare> {
+    fn create(&self) -> io::Result<PreparedLog> {
         let dir = self.dir.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         match DirBuilder::new().mode(0o700).create(&dir) {
-            // Somebody has deleted the directory of all of them.
+            // The directory of all prepared logs was deleted from outside.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let _ = DirBuilder::new().mode(0o700).create(&self.dir);
                 DirBuilder::new().mode(0o700).create(&dir)?;
@@ -116,7 +116,7 @@ impl Spares {
         let create = || {
             let mut options = OpenOptions::new();
             let description = options.create_new(true).write(true).mode(0o600).open(dir.join(DESCRIPTION))?;
-            Ok(Spare { log: EmptyLog::create(&dir)?, description, dir: dir.clone() })
+            Ok(PreparedLog { log: EmptyLog::create(&dir)?, description, dir: dir.clone() })
         };
         create().inspect_err(|_| drop(fs::remove_dir_all(&dir)))
     }
@@ -126,7 +126,7 @@ impl Spares {
     }
 }
 
-impl Spare {
+impl PreparedLog {
     fn place(mut self, dir: &Path, description: &[u8]) -> io::Result<EmptyLog> {
         let placed = self.description.write_all(description).and_then(|()| fs::rename(&self.dir, dir));
         match placed {
@@ -146,35 +146,35 @@ mod tests {
     const OPTIONS: Options = Options { retain_bytes: 1 << 20, segment_bytes: None };
 
     #[test]
-    fn the_directory_of_another_process_is_left_alone() {
+    fn the_directory_of_another_process_is_not_touched() {
         let state = tempfile::tempdir().unwrap();
-        let spares = Spares::new(state.path().join("spares")).unwrap();
+        let prepared = PreparedLogs::new(state.path().join("spares")).unwrap();
         let dir = state.path().join("process");
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join(DESCRIPTION), "another").unwrap();
-        spares.create_log(&dir, b"new", OPTIONS, Quota::server(u64::MAX)).unwrap_err();
+        prepared.create_log(&dir, b"new", OPTIONS, Quota::server(u64::MAX)).unwrap_err();
         assert_eq!(fs::read_to_string(dir.join(DESCRIPTION)).unwrap(), "another");
     }
 
     #[test]
-    fn a_log_without_space_leaves_nothing_behind() {
+    fn a_log_that_fails_for_lack_of_space_leaves_no_files() {
         let state = tempfile::tempdir().unwrap();
-        let spares = Spares::new(state.path().join("spares")).unwrap();
+        let prepared = PreparedLogs::new(state.path().join("spares")).unwrap();
         let dir = state.path().join("process");
-        let error = spares.create_log(&dir, b"new", OPTIONS, Quota::server(0)).unwrap_err();
+        let error = prepared.create_log(&dir, b"new", OPTIONS, Quota::server(0)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
         assert!(!dir.exists());
     }
 
     #[test]
-    fn logs_are_created_also_after_the_spares_were_deleted() {
+    fn logs_are_created_even_after_the_prepared_ones_were_deleted() {
         let state = tempfile::tempdir().unwrap();
-        let spares = Spares::new(state.path().join("spares")).unwrap();
-        spares.refill();
-        fs::remove_dir_all(&spares.dir).unwrap();
-        for number in 0..2 * MAX_SPARES {
+        let prepared = PreparedLogs::new(state.path().join("spares")).unwrap();
+        prepared.refill();
+        fs::remove_dir_all(&prepared.dir).unwrap();
+        for number in 0..2 * MAX_PREPARED {
             let dir = state.path().join(number.to_string());
-            spares.create_log(&dir, b"new", OPTIONS, Quota::server(u64::MAX)).unwrap();
+            prepared.create_log(&dir, b"new", OPTIONS, Quota::server(u64::MAX)).unwrap();
             assert_eq!(fs::read(dir.join(DESCRIPTION)).unwrap(), b"new");
         }
     }

@@ -44,7 +44,7 @@ pub(crate) struct Replacement {
     predecessor: Option<Predecessor>,
 }
 
-/// What a new file inherits from the old one.
+/// The attributes that a new file inherits from the old one.
 #[derive(Clone, Copy, Debug)]
 struct Predecessor {
     mode: Mode,
@@ -200,7 +200,7 @@ mod tests {
     use std::{fs, io::Write as _};
 
     use super::{super::guard::PathGuard, *};
-    use crate::places::open::Links;
+    use crate::paths::open::Links;
     use remex_access::scope::FileAccess;
 
     #[test]

@@ -20,7 +20,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::places::open::Links;
+use crate::paths::open::Links;
 
 /// The kernel's limit on links in a path.
 const MAX_LINKS: usize = 40;
@@ -30,10 +30,10 @@ const HELD: usize = 32;
 
 /// Decides where a walk may go. Paths are real: absolute, without links and `..`.
 pub(super) trait Judge {
-    /// Returns whether the walk may look at what is there.
+    /// Returns whether the walk may inspect the path.
     fn may_pass(&mut self, path: &Path) -> bool;
 
-    /// Returns whether the walk may follow the link that is there.
+    /// Returns whether the walk may follow the link at the path.
     fn may_follow(&mut self, link: &Path) -> bool;
 }
 

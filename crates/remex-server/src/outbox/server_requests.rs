@@ -1,4 +1,4 @@
-//! Requests that the server has sent on one connection, and that wait for the answer of its client.
+//! Requests from the server to the client of one connection.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ const PREFIX: &str = "remex-";
 
 /// The requests that were sent on a connection.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct ServerRequests {
     /// A leaf, held briefly.
     state: Mutex<State>,
 }
@@ -36,7 +36,7 @@ struct State {
     pending: BTreeMap<u64, oneshot::Sender<Option<Decision>>>,
 }
 
-impl Asked {
+impl ServerRequests {
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -63,14 +63,14 @@ impl Asked {
         if !(1..=state.last).contains(&number) {
             return false;
         }
-        // Without anybody who waits, the answer is late or a second one.
+        // Without a waiting caller, the answer is late or a duplicate.
         if let Some(waiting) = state.pending.remove(&number) {
             let _ = waiting.send(decision);
         }
         true
     }
 
-    /// Forgets all requests: nobody will answer them.
+    /// Forgets all requests, because no answer can arrive any more.
     pub(super) fn clear(&self) {
         let pending = std::mem::take(&mut self.state().pending);
         drop(pending);
@@ -99,7 +99,7 @@ impl Future for PendingDecision {
 
 impl Drop for PendingDecision {
     fn drop(&mut self) {
-        self.outbox.asked.state().pending.remove(&self.number);
+        self.outbox.server_requests.state().pending.remove(&self.number);
     }
 }
 
@@ -111,7 +111,7 @@ impl Outbox {
         if self.encoding != Encoding::Json || !self.has_spare_room() {
             return None;
         }
-        let (number, answer) = self.asked.next()?;
+        let (number, answer) = self.server_requests.next()?;
         let pending = PendingDecision { outbox: Arc::clone(self), number, answer };
         let mut json = Vec::with_capacity(256);
         message::write_request(&mut json, &RequestId::Text(spelled(number).into()), request);
@@ -123,7 +123,7 @@ impl Outbox {
 
     /// Passes on the answer to a request of ours; returns false if there was no such request.
     pub(crate) fn on_response(&self, id: &RequestId, decision: Option<Decision>) -> bool {
-        self.asked.answer(id, decision)
+        self.server_requests.answer(id, decision)
     }
 }
 
@@ -132,8 +132,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_reaches_only_the_one_who_asked_and_only_once() {
-        let asked = Asked::default();
+    fn an_answer_reaches_only_its_caller_and_only_once() {
+        let asked = ServerRequests::default();
         let (first, mut answer) = asked.next().unwrap();
         let (second, other) = asked.next().unwrap();
         let id = |text: &str| RequestId::Text(text.into());
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_number_of_pending_requests_is_bounded_and_all_of_them_end() {
-        let asked = Asked::default();
+        let asked = ServerRequests::default();
         let mut pending: Vec<_> = std::iter::from_fn(|| asked.next()).collect();
         assert_eq!(pending.len(), MAX_PENDING);
         asked.clear();

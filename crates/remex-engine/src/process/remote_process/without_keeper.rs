@@ -29,9 +29,9 @@ const LOOKING_PATIENCE: Duration = Duration::from_secs(4);
 const TIME_BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl<A: ServerAudience> RemoteProcess<A> {
-    /// Ends the process without the keeper, unless that answers the request in time: then what this returns has to be
-    /// dropped. The keeper learns of the end when it goes on.
-    pub(super) fn insist(self: &Arc<Self>, number: RequestNumber) -> oneshot::Sender<()> {
+    /// Ends the process without the keeper, unless the returned sender is dropped in time, which must happen when the
+    /// keeper answers the request. A keeper that was suspended notices the end when it resumes.
+    pub(super) fn end_unless_answered(self: &Arc<Self>, number: RequestNumber) -> oneshot::Sender<()> {
         let (sender, answered) = oneshot::channel();
         let process = Arc::clone(self);
         self.host.spawn(async move {
@@ -51,7 +51,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
     async fn end_without_keeper(self: &Arc<Self>, number: RequestNumber) {
         let (request, running, pid) = {
             let mut state = self.state();
-            let request = state.kind.forwarded.requests.remove(&number).map(|unanswered| unanswered.request);
+            let request = state.kind.pending.requests.remove(&number).map(|unanswered| unanswered.request);
             let pid = match &state.lifecycle {
                 Lifecycle::Running { pid, .. } => Some(*pid),
                 _ => None,

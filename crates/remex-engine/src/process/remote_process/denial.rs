@@ -1,8 +1,8 @@
-//! The exit of a confined process in the keeper, which is announced once its output was searched for a denial.
+//! Searches the output of a failed confined process for a denial, before its exit is announced.
 
 use std::sync::Arc;
 
-use super::{ProcessState, RemoteProcess, RemoteState, ServerAudience, judge_stored};
+use super::{ProcessState, RemoteProcess, RemoteState, ServerAudience, denied_by_stored_output};
 use crate::{
     process::{Backoff, LogState as _},
     state::keeper_link::message::Progress,
@@ -16,12 +16,12 @@ impl<A: ServerAudience> RemoteProcess<A> {
         state: &mut ProcessState<A, RemoteState<A::Caller>>,
         progress: Progress,
     ) {
-        if let Some(judged) = &mut state.kind.forwarded.judged {
+        if let Some(judged) = &mut state.kind.pending.delayed_exit {
             // It says everything that the earlier one says, except for output, which is in the files.
-            **judged = Progress { fresh: Vec::new(), ..progress };
+            **judged = Progress { inline: Vec::new(), ..progress };
             return;
         }
-        let confined = state.kind.forwarded.confined;
+        let confined = state.kind.pending.confined;
         if progress.exited.is_none() || state.kind.log.exited().is_some() {
             return self.apply(state, progress);
         }
@@ -31,16 +31,16 @@ impl<A: ServerAudience> RemoteProcess<A> {
         {
             self.apply_exit(state, exit);
         }
-        if state.judge_kept(confined) {
+        if state.judge_without_output(confined) {
             return self.apply(state, progress);
         }
-        state.kind.forwarded.judged = Some(Box::new(progress));
+        state.kind.pending.delayed_exit = Some(Box::new(progress));
         let process = Arc::clone(self);
         self.host.spawn(async move {
             let mut backoff = Backoff::default();
             let is_denied = loop {
                 let judging = process.log_threads().run(move || {
-                    let judged = judge_stored(&mut log, confined);
+                    let judged = denied_by_stored_output(&mut log, confined);
                     (judged, log)
                 });
                 match judging.await {
@@ -51,7 +51,7 @@ impl<A: ServerAudience> RemoteProcess<A> {
             };
             let mut state = process.state();
             state.set_denied(is_denied);
-            if let Some(progress) = state.kind.forwarded.judged.take() {
+            if let Some(progress) = state.kind.pending.delayed_exit.take() {
                 process.apply(&mut state, *progress);
             }
         });

@@ -27,7 +27,7 @@ use super::{
 /// How many times a file may be moved away while it is being opened.
 const MOVES: usize = 16;
 
-/// What makes a program run as another user or group.
+/// The mode bits and attributes that make a program run as another user or group.
 pub(crate) const PRIVILEGES: Mode = Mode::SUID.union(Mode::SGID);
 
 /// Whether symbolic links in a path are followed.

@@ -56,9 +56,9 @@ impl Server {
                 return;
             }
         };
-        let (server, permit) = (Arc::clone(self), Noticed::new(permit, &self.host));
+        let (server, permit) = (Arc::clone(self), NotifyOnDrop::new(permit, &self.host));
         self.host.spawn(async move {
-            let handshake = server.welcome_tcp(stream, ends, owner, &permit, tls);
+            let handshake = server.admit_tcp(stream, ends, owner, &permit, tls);
             let admitted = tokio::select! {
                 admitted = handshake => admitted,
                 () = permit.evicted() => Err(NotAdmitted::LimitReached(LimitReached::HalfOpen)),
@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// Serves a connection until it ends.
-    pub(super) async fn run(&self, admitted: Result<(Link, Noticed<Permit>), NotAdmitted>) {
+    pub(super) async fn run(&self, admitted: Result<(Link, NotifyOnDrop<Permit>), NotAdmitted>) {
         match admitted {
             Ok((link, permit)) => {
                 connection::run(Arc::clone(&self.sessions), link).await;
@@ -79,11 +79,11 @@ impl Server {
         }
     }
 
-    pub(super) async fn welcome_unix(
+    pub(super) async fn admit_unix(
         &self,
         stream: UnixStream,
         uid: u32,
-    ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
+    ) -> Result<(Link, NotifyOnDrop<Permit>), NotAdmitted> {
         let peer = format!("unix:{uid}");
         let credential = match unix_peer::find(&stream) {
             Ok(PeerProcess::Unconfined) => self.authenticator().user(uid),
@@ -129,14 +129,14 @@ impl Server {
         Ok((Link { transport, validity, peer: peer.into() }, permit))
     }
 
-    async fn welcome_tcp(
+    async fn admit_tcp(
         self: &Arc<Self>,
         stream: TcpStream,
         ends: TcpEnds,
         owner: SocketOwner,
         half_open: &HalfOpenPermit,
         tls: Option<Arc<TlsListener>>,
-    ) -> Result<(Link, Noticed<Permit>), NotAdmitted> {
+    ) -> Result<(Link, NotifyOnDrop<Permit>), NotAdmitted> {
         let peer = ends.peer;
         let config = self.handshake_config(tls.as_deref());
         let (stream, certificate) = match &tls {
@@ -246,7 +246,7 @@ impl Server {
         &self,
         identity: &Identity,
         origin: Option<Origin>,
-    ) -> Result<Noticed<Permit>, LimitReached> {
+    ) -> Result<NotifyOnDrop<Permit>, LimitReached> {
         let permit = self.admission.admit(identity, origin, &self.host.limits());
         let permit = permit.inspect_err(|crowded| {
             self.host.metrics().connections_refused.add(1);
@@ -254,7 +254,7 @@ impl Server {
                 tracing::warn!(%identity, error = %crowded, suppressed = nonzero(suppressed), "refused a client");
             }
         })?;
-        Ok(Noticed::new(permit, &self.host))
+        Ok(NotifyOnDrop::new(permit, &self.host))
     }
 
     pub(super) fn handshake_config(&self, tls: Option<&TlsListener>) -> HandshakeConfig {
@@ -307,7 +307,7 @@ impl Server {
         if let Some(suppressed) = self.admission.report(Refused::Tls, Instant::now()) {
             tracing::warn!(peer, %error, suppressed = nonzero(suppressed), "refused a client on a TLS port");
         }
-        self.on_stranger(peer, &format!("TLS failed: {error}"));
+        self.on_unauthenticated(peer, &format!("TLS failed: {error}"));
     }
 
     /// Reports that no connection can be accepted, which is tried again 20 times a second.
@@ -325,16 +325,22 @@ impl Server {
             tracing::warn!(peer, %error, suppressed = nonzero(suppressed), "refused a client");
         }
         match error {
-            NotUpgraded::Tls => self.on_stranger(peer, "TLS on a port without it"),
-            NotUpgraded::Answered { status: 403 } => self.on_stranger(peer, "the origin is not allowed"),
-            NotUpgraded::Answered { status: 421 } => self.on_stranger(peer, "the host name is not allowed"),
-            NotUpgraded::Answered { status: 408 } => self.on_stranger(peer, "the request took too long"),
+            NotUpgraded::Tls => self.on_unauthenticated(peer, "TLS on a port without it"),
+            NotUpgraded::Answered { status: 403 } => {
+                self.on_unauthenticated(peer, "the origin is not allowed")
+            }
+            NotUpgraded::Answered { status: 421 } => {
+                self.on_unauthenticated(peer, "the host name is not allowed")
+            }
+            NotUpgraded::Answered { status: 408 } => {
+                self.on_unauthenticated(peer, "the request took too long")
+            }
             _ => {}
         }
     }
 
     /// Counts and records a login that failed before a credential was presented.
-    fn on_stranger(&self, peer: &str, outcome: &str) {
+    fn on_unauthenticated(&self, peer: &str, outcome: &str) {
         self.host.metrics().logins_failed.add(1);
         if self.host.audit().is_on() {
             self.host.audit().record(Login { peer, identity: None, claims: None, outcome }.line());
@@ -369,7 +375,7 @@ pub(super) struct TcpEnds {
     pub(super) local: SocketAddr,
 }
 
-/// Tells a peer that speaks lines why it is refused.
+/// Sends the reason for a refusal to a peer that uses the line framing.
 async fn refuse_line(mut stream: UnixStream, error: &RpcError) {
     let mut line = Vec::new();
     remex_proto::message::write_error(&mut line, &RequestId::MALFORMED, error);
@@ -385,20 +391,20 @@ async fn refuse_line(mut stream: UnixStream, error: &RpcError) {
     let _ = tokio::time::timeout(CLOSE_GRACE, said).await;
 }
 
-/// A permit whose end counts as activity.
-pub(super) struct Noticed<T> {
+/// A permit that notifies the host of activity when it is dropped.
+pub(super) struct NotifyOnDrop<T> {
     /// Taken when dropped.
     permit: Option<T>,
     host: Arc<Host>,
 }
 
-impl<T> Noticed<T> {
+impl<T> NotifyOnDrop<T> {
     fn new(permit: T, host: &Arc<Host>) -> Self {
-        Noticed { permit: Some(permit), host: Arc::clone(host) }
+        NotifyOnDrop { permit: Some(permit), host: Arc::clone(host) }
     }
 }
 
-impl<T> Deref for Noticed<T> {
+impl<T> Deref for NotifyOnDrop<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -406,7 +412,7 @@ impl<T> Deref for Noticed<T> {
     }
 }
 
-impl<T> Drop for Noticed<T> {
+impl<T> Drop for NotifyOnDrop<T> {
     fn drop(&mut self) {
         drop(self.permit.take());
         self.host.notify_activity();
@@ -419,7 +425,7 @@ fn refusal(denied: &Denied) -> Refusal {
         Denied::NoCredential
         | Denied::UnknownToken
         | Denied::Expired
-        // Nobody learns which tokens exist or once existed.
+        // The answer does not reveal which tokens exist or once existed.
         | Denied::InvalidToken(_) => Refusal::Unauthenticated,
         Denied::UnknownOwner => Refusal::UnknownUser,
         Denied::UnknownProcess => Refusal::UnknownProcess,

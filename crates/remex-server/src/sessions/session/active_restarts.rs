@@ -1,7 +1,7 @@
-//! Whose turn it is to restart a process, and what has to wait for that.
+//! Restarts in progress, at most one per process, and the requests that wait for them.
 //!
-//! Requests for a process that is being restarted are for the new one, but those that end a process call the restart off.
-//! Start at [`Turn`].
+//! Requests for a process that is being restarted are meant for the new one, but a termination cancels the restart.
+//! Start at [`ActiveRestart`].
 
 use std::{
     collections::HashMap,
@@ -21,27 +21,27 @@ use crate::{
     sessions::process::{Process, ProcessOwner as _},
 };
 
-/// Longer than anybody waits, yet short enough to add to a clock.
+/// Practically forever, yet short enough to add to a clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The restarts of a session that are under way, by process.
+/// The restarts of a session that are in progress, by process.
 #[derive(Debug, Default)]
-pub(super) struct Turns(HashMap<String, Pending>);
+pub(super) struct ActiveRestarts(HashMap<String, Pending>);
 
 #[derive(Debug)]
 struct Pending {
     stage: Stage,
     /// Whether the client of the session has asked for it.
     is_own: bool,
-    /// When the process is killed if it has not ended by then; `None` once the restart is called off.
+    /// When the process is killed if it has not ended by then; `None` once the restart is cancelled.
     kill_at: watch::Sender<Option<Instant>>,
     /// In the order of arrival; bounded by the open requests of connections.
-    orders: Vec<Order>,
+    requests: Vec<AddressedRequest>,
     joined: Vec<Joined>,
 }
 
 /// A request for a process, with the incarnation that it names.
-type Order = (Request<Responder>, Option<u64>);
+type AddressedRequest = (Request<Responder>, Option<u64>);
 
 /// How far a restart is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +49,20 @@ enum Stage {
     /// The process may still end by itself.
     Grace,
     Killing,
-    /// It has ended, and nothing calls the restart off any more.
+    /// It has ended, and the restart can no longer be cancelled.
     Ended,
     /// The new process takes requests.
     Starting,
 }
 
-/// A restart that gets the outcome of one that was under way already.
+/// A restart that gets the outcome of one that was in progress already.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) restart_id: Option<String>,
     pub(super) responder: Responder,
 }
 
-impl Turns {
+impl ActiveRestarts {
     /// Begins a restart, or joins one that would take longer; returns the responder of one that may do neither.
     fn take(
         &mut self,
@@ -84,40 +84,40 @@ impl Turns {
         }
         let (sender, receiver) = watch::channel(Some(kill_at));
         let stage = if grace.is_zero() { Stage::Killing } else { Stage::Grace };
-        let pending = Pending { stage, is_own, kill_at: sender, orders: Vec::new(), joined: Vec::new() };
+        let pending = Pending { stage, is_own, kill_at: sender, requests: Vec::new(), joined: Vec::new() };
         self.0.insert(request.process_id.clone(), pending);
         Ok(Some((receiver, responder)))
     }
 
-    /// Keeps a request that is for the process after the restart; returns any other.
-    fn keep(&mut self, process: &str, order: Order) -> Option<Order> {
-        let Some(pending) = self.0.get_mut(process) else { return Some(order) };
-        match (pending.stage, &order.0) {
-            (Stage::Starting, _) => return Some(order),
+    /// Queues a request that is meant for the process after the restart; returns any other.
+    fn keep(&mut self, process: &str, request: AddressedRequest) -> Option<AddressedRequest> {
+        let Some(pending) = self.0.get_mut(process) else { return Some(request) };
+        match (pending.stage, &request.0) {
+            (Stage::Starting, _) => return Some(request),
             (Stage::Grace | Stage::Killing, Request::Terminate(..)) => {
                 pending.kill_at.send_replace(None);
-                return Some(order);
+                return Some(request);
             }
             // Nothing but their own start delays them.
-            (Stage::Grace, Request::Signal(..)) => return Some(order),
-            _ => pending.orders.push(order),
+            (Stage::Grace, Request::Signal(..)) => return Some(request),
+            _ => pending.requests.push(request),
         }
         None
     }
 }
 
-/// When the process is killed, and who is to be answered.
+/// When the process is killed, and the responder of the restart.
 type Begun = (watch::Receiver<Option<Instant>>, Responder);
 
-/// The turn of one restart of a process; others have to wait for it.
+/// One restart in progress; dropped, it ends, and its queued requests are passed on.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct ActiveRestart {
     session: Arc<Session>,
     process: String,
     kill_at: watch::Receiver<Option<Instant>>,
 }
 
-impl Turn {
+impl ActiveRestart {
     /// Waits until the grace is over, however that changes.
     pub(super) async fn grace_over(&mut self) {
         loop {
@@ -128,19 +128,19 @@ impl Turn {
         }
     }
 
-    /// Begins to kill the process, unless the restart was called off.
+    /// Begins to kill the process, unless the restart was cancelled.
     pub(super) fn begin_kill(&self) -> Result<(), RpcError> {
         self.advance(Stage::Killing)
     }
 
-    /// Ends the time in which the restart can be called off.
+    /// Ends the time in which the restart can be cancelled.
     pub(super) fn commit(&self) -> Result<(), RpcError> {
         self.advance(Stage::Ended)
     }
 
     fn advance(&self, stage: Stage) -> Result<(), RpcError> {
-        let mut turns = self.session.turns();
-        let Some(pending) = turns.0.get_mut(&self.process) else { return Err(defect()) };
+        let mut active = self.session.active_restarts();
+        let Some(pending) = active.0.get_mut(&self.process) else { return Err(defect()) };
         if pending.kill_at.borrow().is_none() {
             let message = format!(
                 "cannot restart process `{}`: it was terminated meanwhile, and stays ended",
@@ -152,46 +152,46 @@ impl Turn {
         Ok(())
     }
 
-    /// Passes on to the new process what has waited for it.
+    /// Passes the queued requests on to the new process.
     pub(super) fn hand_to(&self, process: &Process) {
-        let mut turns = self.session.turns();
-        let Some(pending) = turns.0.get_mut(&self.process) else { return };
+        let mut active = self.session.active_restarts();
+        let Some(pending) = active.0.get_mut(&self.process) else { return };
         pending.stage = Stage::Starting;
         // Still locked, so that nothing overtakes them.
-        for order in mem::take(&mut pending.orders) {
-            self.session.pass_to(process, order);
+        for request in mem::take(&mut pending.requests) {
+            self.session.pass_to(process, request);
         }
     }
 
-    /// Ends the turn; returns the restarts that have joined it.
+    /// Ends the restart; returns those that have joined it.
     pub(super) fn end(self) -> Vec<Joined> {
-        let (orders, joined) = self.leave();
-        for order in orders {
-            self.session.pass(&self.process, order);
+        let (requests, joined) = self.remove();
+        for request in requests {
+            self.session.pass(&self.process, request);
         }
         joined
     }
 
-    /// Ends the turn of a restart that the next server carries out, and leaves to that what is for the new process.
-    pub(super) fn end_for_next(self) -> Vec<Joined> {
-        let (orders, joined) = self.leave();
-        for (order, _) in orders {
-            self.session.host.leave_to_next(order);
+    /// Leaves the restart and its queued requests to the next server; returns the restarts that have joined it.
+    pub(super) fn leave_to_next_server(self) -> Vec<Joined> {
+        let (requests, joined) = self.remove();
+        for (request, _) in requests {
+            self.session.host.leave_to_next(request);
         }
         joined
     }
 
-    fn leave(&self) -> (Vec<Order>, Vec<Joined>) {
-        let pending = self.session.turns().0.remove(&self.process);
-        pending.map_or_else(Default::default, |pending| (pending.orders, pending.joined))
+    fn remove(&self) -> (Vec<AddressedRequest>, Vec<Joined>) {
+        let pending = self.session.active_restarts().0.remove(&self.process);
+        pending.map_or_else(Default::default, |pending| (pending.requests, pending.joined))
     }
 }
 
-impl Drop for Turn {
+impl Drop for ActiveRestart {
     fn drop(&mut self) {
-        let (orders, joined) = self.leave();
-        for order in orders {
-            self.session.pass(&self.process, order);
+        let (requests, joined) = self.remove();
+        for request in requests {
+            self.session.pass(&self.process, request);
         }
         for Joined { restart_id, responder } in joined {
             self.session.forget_start(restart_id.as_deref());
@@ -201,18 +201,18 @@ impl Drop for Turn {
 }
 
 impl Session {
-    /// Takes the turn of a restart; answers it otherwise, or when another one has ended that it has joined.
-    pub(super) fn take_turn(
+    /// Begins a restart, unless one is in progress: then joins that, or answers with an error.
+    pub(super) fn begin_restart(
         self: &Arc<Self>,
         request: &wire::StartAgain,
         responder: Responder,
-    ) -> Option<(Turn, Responder)> {
+    ) -> Option<(ActiveRestart, Responder)> {
         let is_own = self.controller(responder.outbox().id).is_some();
-        let taken = self.turns().take(request, is_own, responder);
+        let taken = self.active_restarts().take(request, is_own, responder);
         match taken {
             Ok(Some((kill_at, responder))) => {
                 let (session, process) = (Arc::clone(self), request.process_id.clone());
-                Some((Turn { session, process, kill_at }, responder))
+                Some((ActiveRestart { session, process, kill_at }, responder))
             }
             Ok(None) => None,
             Err(responder) => {
@@ -228,49 +228,49 @@ impl Session {
         }
     }
 
-    /// Returns whether somebody else than its client has asked for a restart that is under way.
+    /// Returns whether a restart is in progress that another client than that of the session requested.
     pub(super) fn is_restarted_by_others(&self) -> bool {
-        self.turns().0.values().any(|pending| !pending.is_own)
+        self.active_restarts().0.values().any(|pending| !pending.is_own)
     }
 
     /// Passes a request on to a process; while it is restarted, it may have to wait for the new one.
-    pub(crate) fn order(&self, process: &str, incarnation: Option<u64>, order: Request<Responder>) {
-        // One for an earlier process neither waits for the next nor calls its start off.
+    pub(crate) fn request(&self, process: &str, incarnation: Option<u64>, request: Request<Responder>) {
+        // A request for an earlier incarnation neither waits for the next one nor cancels its start.
         if let Some(Err(error)) = self.process(process).map(|known| known.check_incarnation(incarnation)) {
-            return order.into_caller().error(&error);
+            return request.into_caller().error(&error);
         }
-        let order = self.turns().keep(process, (order, incarnation));
-        if let Some(order) = order {
-            self.pass(process, order);
+        let request = self.active_restarts().keep(process, (request, incarnation));
+        if let Some(request) = request {
+            self.pass(process, request);
         }
     }
 
-    fn pass(&self, process: &str, order: Order) {
+    fn pass(&self, process: &str, request: AddressedRequest) {
         match self.process(process) {
-            Some(process) => self.pass_to(&process, order),
-            None => order.0.answer_unknown(),
+            Some(process) => self.pass_to(&process, request),
+            None => request.0.answer_unknown(),
         }
     }
 
-    fn pass_to(&self, process: &Process, (order, incarnation): Order) {
-        // Whoever means another process learns of that, whatever it is that is asked of it.
+    fn pass_to(&self, process: &Process, (request, incarnation): AddressedRequest) {
+        // A request that names another incarnation fails, whatever it asks for.
         if let Err(error) = process.check_incarnation(incarnation) {
-            return order.into_caller().error(&error);
+            return request.into_caller().error(&error);
         }
-        if order.is_input() {
+        if request.is_input() {
             // While it waited for a restart, nothing could be asked to cancel it.
-            if order.caller().is_cancelled() {
+            if request.caller().is_cancelled() {
                 return;
             }
-            order.caller().set_input_of(Arc::downgrade(&process.source()));
+            request.caller().set_input_of(Arc::downgrade(&process.source()));
             if self.host.audit().is_on() {
-                process.set_input_of(order.caller().outbox().id);
+                process.set_input_of(request.caller().outbox().id);
             }
         }
-        process.request(order);
+        process.request(request);
     }
 
-    fn turns(&self) -> MutexGuard<'_, Turns> {
-        lock(&self.turns)
+    fn active_restarts(&self) -> MutexGuard<'_, ActiveRestarts> {
+        lock(&self.active_restarts)
     }
 }
