@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_wants_what_its_next_argument_is() {
+    fn completion_depends_on_the_next_argument() {
         for (words, expected) in [
             ("remex k", "kill"),
             ("remex env te", "test"),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_known_however_it_was_said() {
+    fn the_environment_is_recognized_in_every_spelling() {
         for words in ["remex kill --on build ", "remex kill --on=build "] {
             assert_eq!(wanted(words), ("Process".to_owned(), String::new(), Some("build".to_owned())));
         }

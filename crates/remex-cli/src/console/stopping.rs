@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_a_command_does_not_have_is_not_mentioned() {
+    fn flags_that_a_command_lacks_are_not_mentioned() {
         let mut stopping = Stopping::new(Grace { flag: None, ..GRACE });
         let start = Instant::now();
         stopping.on_signal(129, start);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_outlives_the_process_has_the_rest_of_the_time() {
+    async fn descendants_get_the_remaining_grace_period() {
         let mut stopping = Stopping::new(GRACE);
         let start = Instant::now();
         stopping.on_signal(143, start);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_links_lead_nowhere_else() {
+    fn link_names_cannot_escape_their_directory() {
         assert!(name("0123abc").is_ok());
         for text in ["", "../x", "a/b", ".x"] {
             assert!(name(text).is_err(), "{text}");

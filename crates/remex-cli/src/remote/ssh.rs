@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_script_answers_is_found_behind_what_else_is_printed() {
+    fn the_answer_of_the_script_is_found_after_other_output() {
         let done = format!("Welcome!\nremex-install done remex {}\n", env!("CARGO_PKG_VERSION"));
         assert!(outcome(&done, 1024).unwrap().starts_with("installed remex "));
         assert!(outcome("remex-install present\n", 0).unwrap().contains("is already installed"));

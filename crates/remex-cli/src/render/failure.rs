@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_context_makes_the_failure_its_reason() {
+    fn a_context_turns_the_failure_into_its_cause() {
         let failure = Failure::new("cannot listen", "choose another port").because("it is in use");
         let failure = failure.context("cannot serve; and more");
         assert_eq!(failure.message(), "cannot serve; and more: cannot listen: it is in use");

@@ -105,7 +105,7 @@ const MADE: &str =
     "<!-- Made from the help texts: UPDATE_SNAPSHOTS=1 cargo test -p remex-cli --test cli snapshots -->";
 
 #[test]
-fn the_reference_is_the_help() {
+fn the_reference_matches_the_help_texts() {
     let home = Home::new();
     let all = Commands::of(&home).all;
     let mut pages = BTreeMap::new();
@@ -125,7 +125,7 @@ fn the_reference_is_the_help() {
 }
 
 #[test]
-fn errors_are_as_written_down() {
+fn errors_match_their_snapshot() {
     let home = Home::new();
     home.add_environment("gone", "ws://127.0.0.1:1");
     let mut text = String::new();

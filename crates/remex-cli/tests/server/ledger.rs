@@ -553,7 +553,7 @@ fn play(case: &Case, servers: &Servers) {
 }
 
 #[test]
-fn whatever_happens_a_client_gets_every_byte_or_learns_which_it_will_never_get() {
+fn every_byte_is_delivered_or_reported_as_lost() {
     let number = |name: &str| env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
     let servers = Servers::start();
     if let Some(seed) = number("REMEX_LEDGER_SEED") {

@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_said_is_a_source_and_what_the_server_said_is_the_error() {
+    fn system_errors_are_sources_and_server_errors_are_messages() {
         let refused = Error::Refused(RpcError::new(ErrorKind::Internal, "no"));
         assert!(refused.source().is_none());
         let local = Error::from(io::Error::from(io::ErrorKind::NotFound));

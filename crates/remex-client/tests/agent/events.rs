@@ -28,7 +28,7 @@ async fn nothing_else_was_told(stage: &mut Stage, events: &mut AgentEvents) {
 }
 
 #[tokio::test]
-async fn the_end_of_a_process_between_two_steps_is_told_once() {
+async fn an_exit_between_two_steps_is_reported_once() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
@@ -46,7 +46,7 @@ async fn the_end_of_a_process_between_two_steps_is_told_once() {
 }
 
 #[tokio::test]
-async fn an_end_that_a_step_tells_is_no_event() {
+async fn an_exit_reported_by_a_step_is_not_an_event() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
     stage.exec_and_end().await;
@@ -58,7 +58,7 @@ async fn an_end_that_a_step_tells_is_no_event() {
 }
 
 #[tokio::test]
-async fn an_end_during_a_step_that_is_dropped_is_told() {
+async fn an_exit_during_a_dropped_step_is_reported() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
@@ -72,7 +72,7 @@ async fn an_end_during_a_step_that_is_dropped_is_told() {
 }
 
 #[tokio::test]
-async fn input_is_told_as_far_as_it_was_accepted() {
+async fn accepted_input_is_reported_as_an_event() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
     let (handle, _process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
@@ -88,7 +88,7 @@ async fn input_is_told_as_far_as_it_was_accepted() {
 }
 
 #[tokio::test]
-async fn a_slow_subscriber_is_told_what_it_misses_and_a_dropped_agent_tells_nothing_more() {
+async fn a_slow_subscriber_learns_what_it_missed_and_a_dropped_agent_ends_the_stream() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
     let (handle, _process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;

@@ -39,27 +39,27 @@ const SEEDS: u64 = 2_500;
 const DEADLINE: Duration = Duration::from_secs(1_800);
 
 #[test]
-fn nothing_is_lost_or_done_twice_whatever_the_link_does_1() {
+fn no_link_fault_loses_or_duplicates_anything_1() {
     run_all(0..SEEDS);
 }
 
 #[test]
-fn nothing_is_lost_or_done_twice_whatever_the_link_does_2() {
+fn no_link_fault_loses_or_duplicates_anything_2() {
     run_all(SEEDS..2 * SEEDS);
 }
 
 #[test]
-fn nothing_is_lost_or_done_twice_whatever_the_link_does_3() {
+fn no_link_fault_loses_or_duplicates_anything_3() {
     run_all(2 * SEEDS..3 * SEEDS);
 }
 
 #[test]
-fn nothing_is_lost_or_done_twice_whatever_the_link_does_4() {
+fn no_link_fault_loses_or_duplicates_anything_4() {
     run_all(3 * SEEDS..4 * SEEDS);
 }
 
 #[test]
-fn a_seed_gives_the_same_run_again() {
+fn a_seed_reproduces_the_same_run() {
     for seed in 0..20 {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_is_shown() {
+    fn similar_text_is_shown() {
         let text = "fn one() {\n\tlet a = 1;\n}\nfn two() {}\n";
         assert!(near(text, "fn one() {\n    let a = 1;\n}").contains("white space"), "{}", near(text, "x"));
         assert!(near(text, "let a = 2;").ends_with("     2\t\tlet a = 1;"), "{}", near(text, "let a = 2;"));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_that_change_nothing_say_so() {
+    fn edits_without_effect_are_reported() {
         for edits in [vec![edit("a", "a")], vec![edit("a", "b"), edit("b", "a")]] {
             let error = apply("a\n", &edits).unwrap_err().to_string();
             assert!(error.contains("change"), "{error}");

@@ -499,7 +499,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_says_how_much_is_done_and_how_long_it_takes() {
+    fn progress_shows_the_amount_done_and_the_remaining_time() {
         let mut shown = ProgressLine {
             done: 512 << 20,
             total: Some(2 << 30),

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_scarce_is_a_warning_and_what_is_too_old_a_problem() {
+    fn scarce_resources_are_warnings_and_outdated_software_is_a_problem() {
         assert_eq!(enough("open files", Some(256), 1024, "raise it").verdict, Verdict::Warning);
         assert_eq!(enough("open files", Some(u64::MAX), 1024, "raise it").verdict, Verdict::Ok);
         for (release, verdict) in [

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_whole_however_it_was_cut() {
+    fn a_line_is_complete_however_it_was_chunked() {
         let text = "one\n\ntwo\r\nthree";
         for cut in 0..text.len() {
             for again in cut..text.len() {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_do_not_break_each_others_lines() {
+    fn lines_of_different_streams_do_not_mix() {
         let mut lines = Lines::default();
         assert_eq!(lines.take(&piece(Stream::Stdout, 1, "so")), []);
         assert_eq!(lines.take(&piece(Stream::Stderr, 2, "oh\nno")), [line(Stream::Stderr, 2, "oh\n")]);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_does_not_fill_the_memory() {
+    fn an_unterminated_line_is_bounded_in_memory() {
         let mut lines = Lines::default();
         let long = "x".repeat(LINE_BYTES / 2);
         assert_eq!(lines.take(&piece(Stream::Pty, 1, &long)), []);

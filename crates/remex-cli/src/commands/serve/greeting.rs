@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_a_server_depends_on_what_it_asks_for() {
+    fn the_connection_hint_depends_on_the_authentication() {
         let way = |address: &str, token| {
             let greeting = Greeting { has_stdio: false, token, tls: None, state: None };
             greeting.instructions(&address.parse().unwrap()).join("\n")

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_is_the_one_for_this_environment_or_address() {
+    fn the_suggested_command_matches_the_environment_or_address() {
         let of = |name, failure| of_tls(&Change::new(name, "wss://lab.example:7070"), &failure).unwrap();
         let named = of("lab", TlsFailure::UnknownIssuer);
         assert!(named.contains("`remex env set lab --ca PATH`"), "{named}");

@@ -27,7 +27,7 @@ fn freeze(host: &DurableHost, disk: &HungFs) {
 }
 
 #[test]
-fn a_disk_that_hangs_holds_up_neither_kills_nor_connections_nor_what_is_not_durable() {
+fn a_hanging_disk_blocks_neither_kills_nor_connections_nor_nondurable_processes() {
     let host = DurableHost::start();
     // The keeper is interrupted whenever a child of it ends.
     let Some(disk) = HungFs::mount(Interrupts::Ignored) else { return };

@@ -24,7 +24,7 @@ fn restarted(answer: Result<Value, Value>) -> bool {
 }
 
 #[test]
-fn a_request_for_the_process_before_a_restart_is_refused_and_does_nothing() {
+fn a_request_for_the_previous_incarnation_is_refused_without_effect() {
     let host = DurableHost::start();
     for durable in [true, false] {
         let (client, session) = connect(&host);
@@ -131,7 +131,7 @@ fn is_restarted<T: std::fmt::Debug>(outcome: Result<T, Error>) -> bool {
 }
 
 #[tokio::test]
-async fn a_client_that_was_away_learns_of_a_restart_and_gets_nothing_of_the_new_process() {
+async fn a_reconnected_client_learns_of_a_restart_and_gets_nothing_of_the_new_process() {
     let mut host = DurableHost::start();
     let away = Away::connect(&host.address()).await;
     let directory = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ async fn echo(process: &Process, line: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cut_link_ends_no_process_and_clients_notice_nothing() {
+async fn losing_the_keeper_link_ends_no_process_and_is_transparent_to_clients() {
     let host = DurableHost::with(&["--log", "info"]);
     let client = host.connect(lasting()).await;
     let durable = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_cut_link_ends_no_process_and_clients_notice_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_with_a_cut_link_has_started_ends_with_it() {
+async fn nondurable_processes_end_with_a_server_that_lost_its_keeper_link() {
     let mut host = DurableHost::start();
     let client = host.connect(lasting()).await;
     let durable = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
@@ -73,7 +73,7 @@ async fn what_a_server_with_a_cut_link_has_started_ends_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn relative_paths_on_the_command_line_and_in_the_configuration_harm_no_process() {
+async fn relative_paths_on_the_command_line_and_in_the_configuration_work_with_a_keeper() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().canonicalize().unwrap();
     for name in ["token", "secret"] {

@@ -79,7 +79,7 @@ fn follower(host: &DurableHost) -> (Reader, String) {
 }
 
 #[test]
-fn a_slow_observer_gets_the_rest_and_the_end_before_the_new_process() {
+fn a_slow_observer_gets_the_remaining_events_before_the_new_process() {
     let host = DurableHost::start();
     for durable in [true, false] {
         let (client, session) = connect(&host);
@@ -100,7 +100,7 @@ fn a_slow_observer_gets_the_rest_and_the_end_before_the_new_process() {
 }
 
 #[test]
-fn a_slow_client_gets_the_rest_of_what_it_restarts_itself() {
+fn a_slow_client_gets_the_remaining_output_of_a_process_it_restarts() {
     let host = DurableHost::start();
     for (durable, overflow) in [(true, "pause"), (false, "pause"), (true, "hold"), (false, "hold")] {
         let other = connect(&host).0;
@@ -121,7 +121,7 @@ fn a_slow_client_gets_the_rest_of_what_it_restarts_itself() {
 }
 
 #[test]
-fn a_slow_observer_is_told_what_it_misses_when_the_memory_is_needed() {
+fn a_slow_observer_gets_a_gap_when_the_memory_is_needed() {
     let host = DurableHost::with_config("[limits]\nidentity_memory_bytes = '12MiB'\n");
     let (client, session) = connect(&host);
     client.call("process/start", start(&json!({"durable": false, "overflow": "evict"}))).unwrap();
@@ -141,7 +141,7 @@ fn a_slow_observer_is_told_what_it_misses_when_the_memory_is_needed() {
 }
 
 #[test]
-fn what_is_consumed_of_the_process_before_opens_its_window_while_the_new_one_runs() {
+fn acknowledgements_for_the_previous_process_open_its_window_while_the_new_one_runs() {
     let host = DurableHost::start();
     let asked = json!({"clientName": "consumer", "resumeSessionId": null, "capabilities": ["consumed"]});
     let (mut client, answer) = Reader::initialized(&host.address(), asked);

@@ -169,14 +169,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_of_file_is_typed_at_the_beginning_of_a_line() {
+    fn end_of_file_is_sent_at_the_beginning_of_a_line() {
         assert_eq!(typed(b""), b"\x04");
         assert_eq!(typed(b"a\n"), b"a\n\x04");
         assert_eq!(typed(b"a"), b"a\x04\x04");
     }
 
     #[test]
-    fn a_line_that_is_too_long_for_a_terminal_is_typed_in_parts() {
+    fn a_line_too_long_for_a_terminal_is_sent_in_parts() {
         let long = [b'x'; 4096];
         let expected = [&long[..4095], b"\x04", b"x", b"\x04\x04"].concat();
         assert_eq!(typed(&long), expected);

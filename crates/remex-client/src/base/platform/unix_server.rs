@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_server_of_this_user_is_trusted_wherever_it_listens() {
+    async fn a_server_of_the_same_user_is_trusted_at_any_path() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o1777)).unwrap();
         let path = directory.path().join("socket");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn another_user_is_trusted_in_a_directory_where_nobody_else_creates_files() {
+    fn another_user_is_trusted_in_a_directory_only_it_can_write() {
         let directory = tempfile::tempdir().unwrap();
         let owner = fs::metadata(directory.path()).unwrap().uid();
         let socket = directory.path().join("socket");

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_only_added_go_where_the_patch_says() {
+    fn added_lines_are_inserted_where_the_patch_says() {
         let text = "1\n2\n3\n";
         assert_eq!(patched(text, "@@ -2,0 +3 @@\n+new").unwrap(), "1\n2\nnew\n3\n");
         assert_eq!(patched(text, "@@ -0,0 +1 @@\n+new").unwrap(), "new\n1\n2\n3\n");
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_changed_stays_as_it_is() {
+    fn unchanged_lines_are_kept_verbatim() {
         assert_eq!(patched("a\r\nb\nc\nd\r\n", "@@\n-c\n+C").unwrap(), "a\r\nb\nC\nd\r\n");
         assert_eq!(patched("a\r\nb\nc\nd\r\n", "@@\n-a\n+A").unwrap(), "A\r\nb\nc\nd\r\n");
         assert_eq!(patched("a  \nb", "@@\n a\n-b\n+B").unwrap(), "a  \nB");

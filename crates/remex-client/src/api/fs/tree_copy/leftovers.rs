@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_transfers_leave_is_a_leftover() {
+    fn only_temporary_files_of_transfers_are_leftovers() {
         let parse = |name: &str| Leftover::parse(OsStr::new(name));
         assert_eq!(parse(".a.remex-0123456789abcdef"), Some(Leftover::Whole));
         assert_eq!(parse(".a.remex-b.remex-part"), Some(Leftover::Part { of: "a.remex-b".into() }));
