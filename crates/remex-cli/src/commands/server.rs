@@ -77,7 +77,7 @@ async fn status(flags: &Status) -> Outcome {
         ServerStatus::Nothing => (3, "not running; it is started on demand".to_owned()),
         ServerStatus::Died => {
             shown.state = "died";
-            (3, user_server::died().to_owned())
+            (3, user_server::explain_stale_socket().to_owned())
         }
     };
     if flags.format.json {
@@ -126,9 +126,9 @@ async fn stop(flags: &Stop) -> Outcome {
         client.end_session(&session.session_id).await.map_err(Failure::from)?;
     }
     let _ = client.end().await;
-    let trouble = |error: io::Error| Failure::io("stop your local remex server", &error);
-    let process = Ending::open(pid).map_err(trouble)?;
-    process.signal(Signal::TERM).map_err(trouble)?;
+    let io_failure = |error: io::Error| Failure::io("stop your local remex server", &error);
+    let process = Ending::open(pid).map_err(io_failure)?;
+    process.signal(Signal::TERM).map_err(io_failure)?;
     let ended = tokio::task::spawn_blocking(move || process.exits_within(STOP_TIMEOUT)).await;
     if !ended.is_ok_and(|ended| ended) {
         return Err(Failure::new(

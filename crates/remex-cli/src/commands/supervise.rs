@@ -109,7 +109,7 @@ async fn supervise(flags: &Flags) -> Result<End, Failure> {
         signals.forget_handled();
         if let Some(stop) = signals.stop_within(SETTLING).await {
             if end != End::Signal(stop.as_raw()) {
-                let what = format!("`{}` {}", shown_program(&flags.command), told(end));
+                let what = format!("`{}` {}", shown_program(&flags.command), describe_end(end));
                 print::note(format!("{what} after signal {}; it is not run again", stop.as_raw()));
             }
             return Ok(end);
@@ -117,7 +117,7 @@ async fn supervise(flags: &Flags) -> Result<End, Failure> {
         if let Some(terminal) = &terminal {
             terminal.restore();
         }
-        let what = format!("`{}` {}", shown_program(&flags.command), told(end));
+        let what = format!("`{}` {}", shown_program(&flags.command), describe_end(end));
         if flags.policy.max_restarts.is_some_and(|most| restarts >= most) {
             print::note(format!("{what}; it is not run again after {}", counted(restarts)));
             return Ok(end);
@@ -267,7 +267,7 @@ fn not_started(command: &[OsString], error: &io::Error) -> Failure {
     Failure::of(kind, what, "check the command; it is not run again")
 }
 
-fn told(end: End) -> String {
+fn describe_end(end: End) -> String {
     match end {
         End::Code(code) => format!("exited with code {code}"),
         End::Signal(signal) => format!("was ended by signal {signal}"),

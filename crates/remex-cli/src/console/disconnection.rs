@@ -19,7 +19,7 @@ use super::{
     modes::{Modes, Screen},
     redraw,
     status::{self, CursorAt, StatusLine, say},
-    terminal::{self, Ground, RawTerminal},
+    terminal::{self, ForegroundState, RawTerminal},
 };
 use crate::{
     remote::reconnect::{Absence, reason, remedy},
@@ -160,7 +160,7 @@ impl<'a> Disconnection<'a> {
 
     /// Returns the status line, unless a shell has the terminal.
     fn status_line(&self) -> Option<&StatusLine> {
-        self.status.as_ref().filter(|_| terminal::ground() != Ground::Background)
+        self.status.as_ref().filter(|_| terminal::foreground_state() != ForegroundState::Background)
     }
 
     /// Handles a failed attempt to reconnect: where a login prompts, the terminal is lent to it.
@@ -179,7 +179,7 @@ impl<'a> Disconnection<'a> {
             Login::None => {}
         }
         let prompts = matches!(cause, Error::PromptRefused { .. });
-        if prompts && terminal::is_ours() {
+        if prompts && terminal::is_foreground() {
             if let Some(status) = &self.status {
                 status.erase();
             }
@@ -195,7 +195,7 @@ impl<'a> Disconnection<'a> {
             self.client.permit_prompt();
             return;
         }
-        let waits = prompts && terminal::ground() == Ground::Background;
+        let waits = prompts && terminal::foreground_state() == ForegroundState::Background;
         let remedy = if waits { Some(IN_BACKGROUND.to_owned()) } else { remedy(cause) };
         if let Some(remedy) = remedy
             && lost.remedy.as_ref() != Some(&remedy)

@@ -237,7 +237,7 @@ impl Endpoint {
             by.explain(Failure::usage(what, hint))
         })?;
         let token_error = environments.token_error(&id);
-        tell(environments.warnings.iter().filter(|warning| match warning {
+        print_warnings(environments.warnings.iter().filter(|warning| match warning {
             // It is reported as an error below.
             Warning::Token(mistake) => Some(mistake) != token_error,
             _ => true,
@@ -315,7 +315,9 @@ impl Endpoint {
                         return failure;
                     }
                 }
-                Ok(user_server::ServerStatus::Died) => return user_server_lost(user_server::died()),
+                Ok(user_server::ServerStatus::Died) => {
+                    return user_server_lost(user_server::explain_stale_socket());
+                }
                 Ok(user_server::ServerStatus::Nothing) => {
                     return user_server_lost(
                         "your local remex server was stopped, and its processes were ended",
@@ -510,7 +512,7 @@ fn user_server_lost(what: &str) -> Failure {
 /// Reads the environments, and prints warnings.
 pub(crate) fn environments() -> Result<Configured, Failure> {
     let configured = configured_environments()?;
-    tell(&configured.warnings);
+    print_warnings(&configured.warnings);
     Ok(configured)
 }
 
@@ -539,7 +541,7 @@ pub(crate) fn unusable(kind: Kind, error: &environments::Error) -> Failure {
 }
 
 /// Prints warnings, each one once.
-fn tell<'a>(warnings: impl IntoIterator<Item = &'a Warning>) {
+fn print_warnings<'a>(warnings: impl IntoIterator<Item = &'a Warning>) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut told = lock(&TOLD);
     for warning in warnings.into_iter().map(Warning::to_string) {

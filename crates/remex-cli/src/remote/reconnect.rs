@@ -99,18 +99,18 @@ impl Absence {
     /// Says after Ctrl-C what another one does.
     pub(crate) fn interrupted(&self, away: Duration) -> String {
         let Self { name, reattach, .. } = self;
-        let fate = self.fate(away);
-        format!("not connected; Ctrl-C again leaves `{name}`, `{reattach}` comes back; {fate}")
+        let retention_clause = self.retention_clause(away);
+        format!("not connected; Ctrl-C again leaves `{name}`, `{reattach}` comes back; {retention_clause}")
     }
 
     /// Says what becomes of a process that was left without a connection.
     pub(crate) fn left(&self, away: Duration) -> String {
         let Self { name, reattach, .. } = self;
-        let fate = self.fate(away);
-        format!("left `{name}` without a connection; {fate}; come back with `{reattach}`")
+        let retention_clause = self.retention_clause(away);
+        format!("left `{name}` without a connection; {retention_clause}; come back with `{reattach}`")
     }
 
-    fn fate(&self, away: Duration) -> String {
+    fn retention_clause(&self, away: Duration) -> String {
         match self.kept {
             Some(kept) => format!("its server keeps it for another {}", span(kept.saturating_sub(away))),
             None => "it keeps running as long as its server does".to_owned(),

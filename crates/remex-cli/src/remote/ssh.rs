@@ -144,14 +144,14 @@ impl OldServer {
 /// ssh may prompt on the terminal.
 pub(crate) fn install(program: &Program) -> Result<Installed, Failure> {
     let Some(login) = program.ssh_login() else { return Err(no_ssh(program)) };
-    let trouble = |action: &str| {
+    let io_failure = |action: &str| {
         let action = action.to_owned();
         move |error: io::Error| Failure::io(&action, &error)
     };
-    let path = std::env::current_exe().map_err(trouble("find this program"))?;
+    let path = std::env::current_exe().map_err(io_failure("find this program"))?;
     let read = format!("read `{}`", path.display());
-    let mut file = File::open(&path).map_err(trouble(&read))?;
-    let (hash, len) = digest(&mut file).map_err(trouble(&read))?;
+    let mut file = File::open(&path).map_err(io_failure(&read))?;
+    let (hash, len) = digest(&mut file).map_err(io_failure(&read))?;
     let (directory, _) = INSTALLED.rsplit_once('/').unwrap_or((".", INSTALLED));
     let script = SCRIPT
         .replace("MACHINE", &machine())
@@ -166,7 +166,7 @@ pub(crate) fn install(program: &Program) -> Result<Installed, Failure> {
         .stdin(Stdio::from(file))
         .stderr(Stdio::inherit())
         .output()
-        .map_err(trouble(&format!("run {login}")))?;
+        .map_err(io_failure(&format!("run {login}")))?;
     if output.status.signal() == Some(Signal::INT.as_raw()) {
         return Err(Failure::signalled(128 + 2));
     }

@@ -239,7 +239,7 @@ pub(crate) enum ServerStatus {
 }
 
 /// Explains a stale socket.
-pub(crate) fn died() -> &'static str {
+pub(crate) fn explain_stale_socket() -> &'static str {
     if Socket::default_path().has_left_sessions() {
         "your local remex server died: it was killed, it crashed, or the machine restarted; its processes and their output were \
          kept, and the next command continues with them"
@@ -294,7 +294,7 @@ pub(crate) async fn not_running() -> Failure {
     match find().await {
         Ok(ServerStatus::Died) => Failure::of(
             Kind::NotFound,
-            died(),
+            explain_stale_socket(),
             format!(
                 "start your processes again with `remex run --detach -- COMMAND`; see the log `{}`",
                 Socket::default_path().log().display()
@@ -393,7 +393,7 @@ pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
         return Err(failure);
     }
     if let ServerStatus::Died = found {
-        print::note(died());
+        print::note(explain_stale_socket());
     }
     if !matches!(found, ServerStatus::Running(_)) {
         let starting = socket.clone();
@@ -485,11 +485,11 @@ fn state_flag(socket: &Socket) -> Vec<OsString> {
 
 fn start(socket: &Socket) -> Result<(), Failure> {
     let log = socket.log();
-    let trouble = |error: &io::Error| Failure::io("start your local remex server", error);
+    let io_failure = |error: &io::Error| Failure::io("start your local remex server", error);
     let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&log);
-    let file = file.map_err(|error| trouble(&error))?;
+    let file = file.map_err(|error| io_failure(&error))?;
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
-    let mut child = Command::new(std::env::current_exe().map_err(|error| trouble(&error))?)
+    let mut child = Command::new(std::env::current_exe().map_err(|error| io_failure(&error))?)
         .args([
             "serve",
             "--background=fork",
@@ -506,13 +506,13 @@ fn start(socket: &Socket) -> Result<(), Failure> {
         .stdout(Stdio::piped())
         .stderr(file)
         .spawn()
-        .map_err(|error| trouble(&error))?;
+        .map_err(|error| io_failure(&error))?;
     let mut announced = String::new();
     let stdout = child.stdout.take();
     // Waits for the intermediate process, which exits once it has started the server.
-    child.wait().map_err(|error| trouble(&error))?;
+    child.wait().map_err(|error| io_failure(&error))?;
     if let Some(stdout) = stdout {
-        io::BufReader::new(stdout).read_line(&mut announced).map_err(|error| trouble(&error))?;
+        io::BufReader::new(stdout).read_line(&mut announced).map_err(|error| io_failure(&error))?;
     }
     if !announced.is_empty() {
         wait_until_said(socket);

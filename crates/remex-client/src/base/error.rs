@@ -307,7 +307,7 @@ impl Error {
                 format!("{target} {what} (status {status})")
             }
             Error::ProgramEnded { program, status, stderr, .. } => {
-                format!("{program} exited before it responded ({status}){}", said(stderr))
+                format!("{program} exited before it responded ({status}){}", stderr_suffix(stderr))
             }
             Error::TimedOut { what, after } => format!("{what} timed out after {after:?}"),
             Error::Refused(error) => error.text(),
@@ -514,7 +514,7 @@ pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Erro
 }
 
 /// Returns the standard error of a program as an addition to a message.
-pub(crate) fn said(stderr: &str) -> String {
+pub(crate) fn stderr_suffix(stderr: &str) -> String {
     if stderr.trim().is_empty() { String::new() } else { format!("; it printed: {}", stderr.trim_end()) }
 }
 

@@ -317,7 +317,7 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
     let outcome = tokio::select! {
         biased;
         outcome = link.handshake(initialize, core.options.trace.as_ref()) => outcome,
-        error = overdue => Err(HandshakeError::Answered(error)),
+        error = overdue => Err(HandshakeError::Failed(error)),
     };
     match outcome {
         Ok(mut welcome) => {
@@ -337,7 +337,7 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
             Some(child) => child.unexpected_output_error(&line),
             None => Error::Protocol { what },
         }),
-        Err(HandshakeError::Answered(error)) => Err(error),
+        Err(HandshakeError::Failed(error)) => Err(error),
     }
 }
 

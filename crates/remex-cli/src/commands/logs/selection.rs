@@ -8,7 +8,7 @@ use regex_automata::meta::Regex;
 use remex_client::process::{GapCause, OutputBatch, Stream, TimedChunk};
 
 use super::{
-    lines::{Line, Lines, Unsure},
+    lines::{Line, Lines, PartialFirstLine},
     record,
 };
 use crate::render::local_time::Zone;
@@ -164,8 +164,8 @@ impl Selection {
     }
 
     /// Returns a selection from output whose beginning is not read, for the last lines.
-    pub(super) fn from_the_middle(criteria: Criteria, unsure: Unsure) -> Self {
-        Self { lines: Lines::from_the_middle(unsure), ..Self::new(criteria) }
+    pub(super) fn from_the_middle(criteria: Criteria, partial: PartialFirstLine) -> Self {
+        Self { lines: Lines::from_the_middle(partial), ..Self::new(criteria) }
     }
 
     /// Returns whether the last lines so far are as many as asked for and whole, so that nothing earlier is needed.
@@ -236,7 +236,7 @@ impl Selection {
             let begun = self.lines.finish();
             self.put(begun, &mut items);
         }
-        self.let_go(&mut items);
+        self.release_held(&mut items);
         items
     }
 
@@ -245,7 +245,7 @@ impl Selection {
         let mut items = Vec::new();
         let last = self.lines.finish();
         self.put(last, &mut items);
-        self.let_go(&mut items);
+        self.release_held(&mut items);
         items
     }
 
@@ -320,7 +320,7 @@ impl Selection {
         }
     }
 
-    fn let_go(&mut self, items: &mut Vec<Item>) {
+    fn release_held(&mut self, items: &mut Vec<Item>) {
         if let Some(missing) = self.gap.take() {
             items.push(self.gap_item(missing));
         }

@@ -92,7 +92,7 @@ impl Greeting {
 
     /// Returns instructions for connecting and for stopping the server, line by line.
     fn instructions(&self, address: &ListenAddress) -> Vec<String> {
-        let mut lines = self.way_to(address);
+        let mut lines = self.connection_hint(address);
         if let Some(state) = &self.state {
             let state = text::line(&[state.display().to_string()]);
             lines.push("to stop it with its durable processes, also after Ctrl-C:".to_owned());
@@ -101,7 +101,7 @@ impl Greeting {
         lines
     }
 
-    fn way_to(&self, address: &ListenAddress) -> Vec<String> {
+    fn connection_hint(&self, address: &ListenAddress) -> Vec<String> {
         let url = self.url(address);
         let (mut needs, mut flags) = (Vec::new(), String::new());
         let is_tcp = matches!(address, ListenAddress::WebSocket(_) | ListenAddress::SecureWebSocket(_));

@@ -43,16 +43,16 @@ pub(super) struct Handover {
     /// Where this program was when it started; that file may be another one now.
     program: PathBuf,
     urls: Vec<String>,
-    sockets: Vec<Passing>,
+    sockets: Vec<PassedSocket>,
     /// Where unix sockets are, for commands that look for the server.
     paths: Vec<PathBuf>,
 }
 
 /// A listening socket that is passed to the next program; shared with what serves it, which may replace it.
 #[derive(Clone, Debug)]
-pub(super) struct Passing(Arc<Mutex<HandoverSocket>>);
+pub(super) struct PassedSocket(Arc<Mutex<HandoverSocket>>);
 
-impl Passing {
+impl PassedSocket {
     /// Passes this socket instead.
     pub(super) fn replace(&self, listener: &Listener) -> io::Result<()> {
         let kept = listener.for_handover()?;
@@ -79,22 +79,22 @@ impl Handover {
     }
 
     /// Adds a listener.
-    pub(super) fn add(&mut self, url: &str, listener: &Listener) -> Result<Passing, Failure> {
+    pub(super) fn add(&mut self, url: &str, listener: &Listener) -> Result<PassedSocket, Failure> {
         let kept = listener.for_handover().map_err(cannot("keep a listening socket"))?;
-        let passing = Passing(Arc::new(Mutex::new(kept)));
-        self.sockets.push(passing.clone());
+        let passed = PassedSocket(Arc::new(Mutex::new(kept)));
+        self.sockets.push(passed.clone());
         self.urls.push(url.to_owned());
         if let ListenAddress::Unix(path) = listener.address() {
             self.paths.push(path.clone());
         }
-        Ok(passing)
+        Ok(passed)
     }
 
     /// Replaces this program; returns only if that fails.
     pub(super) fn exec(self) -> Failure {
         let mut command = Command::new(&self.program);
         let mut passed = std::process::id().to_string();
-        let sockets: Vec<_> = self.sockets.iter().map(Passing::lock).collect();
+        let sockets: Vec<_> = self.sockets.iter().map(PassedSocket::lock).collect();
         for (url, socket) in self.urls.iter().zip(&sockets) {
             let _ = write!(passed, "\n{} {url}", socket.as_fd().as_raw_fd());
         }

@@ -14,13 +14,13 @@ use std::{
 use remex_rpc::{ListenAddress, Listener};
 use remex_server::Server;
 
-use super::handover::Passing;
+use super::handover::PassedSocket;
 
 /// How often a socket is looked at.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Accepts connections until the server shuts down, on another socket whenever nobody can find this one any more.
-pub(super) async fn serve(server: Arc<Server>, mut listener: Listener, passing: Passing) {
+pub(super) async fn serve(server: Arc<Server>, mut listener: Listener, passed: PassedSocket) {
     loop {
         let address = listener.address().clone();
         let ListenAddress::Unix(path) = &address else { return server.serve(listener).await };
@@ -28,7 +28,7 @@ pub(super) async fn serve(server: Arc<Server>, mut listener: Listener, passing: 
         tokio::select! {
             () = Arc::clone(&server).serve(listener) => return,
             again = bound_again(&server, &address, path, file) => {
-                if let Err(error) = passing.replace(&again) {
+                if let Err(error) = passed.replace(&again) {
                     tracing::warn!(%error, "the next program will not have this socket");
                 }
                 listener = again;

@@ -78,11 +78,11 @@ fn heading(state: &TopState, colour: Colour) -> Line<'static> {
         .servers
         .iter()
         .filter_map(|server| {
-            let trouble = server.trouble.as_ref()?;
+            let error = server.error.as_ref()?;
             Some(if state.shows_environments() {
-                format!("{}: {trouble}", plain(&server.name))
+                format!("{}: {error}", plain(&server.name))
             } else {
-                trouble.clone()
+                error.clone()
             })
         })
         .collect();

@@ -61,7 +61,7 @@ pub(super) struct Seen {
 pub(super) struct ServerState {
     pub(super) name: Arc<str>,
     /// The problem with the connection, if any.
-    pub(super) trouble: Option<String>,
+    pub(super) error: Option<String>,
 }
 
 /// The current meaning of keys.
@@ -127,7 +127,7 @@ pub(super) struct TopState {
 
 impl TopState {
     pub(super) fn new(servers: impl IntoIterator<Item = String>, sort: Column) -> Self {
-        let servers = servers.into_iter().map(|name| ServerState { name: name.into(), trouble: None });
+        let servers = servers.into_iter().map(|name| ServerState { name: name.into(), error: None });
         Self {
             servers: servers.collect(),
             mode: Mode::List,

@@ -174,10 +174,10 @@ impl EndReporter {
         self.collector.ended().await;
         let mut state = self.lock();
         state.has_ended = true;
-        self.tell(&mut state);
+        self.notify_end(&mut state);
     }
 
-    fn tell(&self, state: &mut EndState) {
+    fn notify_end(&self, state: &mut EndState) {
         if state.has_ended && state.steps == 0 && !state.is_told {
             state.is_told = true;
             let (handle, command) = (self.handle, self.command.clone());
@@ -208,6 +208,6 @@ impl Drop for StepGuard {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.steps -= 1;
-        self.0.tell(&mut state);
+        self.0.notify_end(&mut state);
     }
 }

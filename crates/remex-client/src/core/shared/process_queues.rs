@@ -21,7 +21,7 @@ struct Run {
 
 /// What has become of a queue, one of whose handles is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum ReleasedQueue {
     /// It has other handles, or is not here.
     InUse,
     /// It was that of a process before a restart.
@@ -88,17 +88,17 @@ impl ProcessQueues {
     }
 
     /// Removes a handle of a queue, and the queue with its last one.
-    pub(super) fn release(&mut self, queue: &EventQueue) -> Left {
+    pub(super) fn release(&mut self, queue: &EventQueue) -> ReleasedQueue {
         let position =
             self.runs.iter().position(|run| std::ptr::eq(&raw const *run.queue, &raw const *queue));
-        let Some(position) = position else { return Left::InUse };
+        let Some(position) = position else { return ReleasedQueue::InUse };
         let run = &mut self.runs[position];
         run.handles = run.handles.saturating_sub(1);
         if run.handles > 0 {
-            return Left::InUse;
+            return ReleasedQueue::InUse;
         }
         self.runs.remove(position);
-        if position == self.runs.len() { Left::Newest } else { Left::Earlier }
+        if position == self.runs.len() { ReleasedQueue::Newest } else { ReleasedQueue::Earlier }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -8,7 +8,7 @@ use super::{
     Core, CoreState,
     call::{Admission, PendingCall, ReplyTo},
     outgoing::{MAX_DISCARDED, MAX_ID_BYTES},
-    process_queues::{Left, ProcessQueues},
+    process_queues::{ProcessQueues, ReleasedQueue},
 };
 use crate::{
     ConnectionState, Error, Session,
@@ -69,16 +69,16 @@ impl Core {
         let (is_closed, is_replaced) = (queue.is_closed(), queue.is_replaced());
         let mut state = self.lock();
         let Some(followed) = state.followed.get_mut(&queue.id) else { return };
-        let left = followed.release(queue);
+        let released = followed.release(queue);
         if followed.is_empty() {
             state.followed.remove(&queue.id);
         }
-        if left == Left::InUse || is_closed {
+        if released == ReleasedQueue::InUse || is_closed {
             return;
         }
         // There is no consumer for its output, which must block neither it nor the process after it.
         let incarnation = if is_replaced { queue.incarnation() } else { queue.confirmed_incarnation() };
-        if left == Left::Newest && !is_replaced {
+        if released == ReleasedQueue::Newest && !is_replaced {
             state.unfollowed.insert(queue.id.clone(), incarnation);
         }
         drop(state);

@@ -132,15 +132,15 @@ fn replace(
     (next - at, replacement)
 }
 
-/// Why there is no place.
-enum NoPlace {
+/// Why a hunk does not match.
+enum MismatchReason {
     Anchor,
     Several(Vec<usize>),
     None,
     Unplaced,
 }
 
-impl NoPlace {
+impl MismatchReason {
     fn explain(self, text: &str, hunk: &Hunk) -> (&'static str, String) {
         match self {
             Self::Anchor => {
@@ -174,14 +174,20 @@ impl NoPlace {
 }
 
 /// Finds the place of a hunk from a position on.
-fn place(lines: &[Line], hunk: &Hunk, old: &[&str], from: usize, moved: isize) -> Result<usize, NoPlace> {
+fn place(
+    lines: &[Line],
+    hunk: &Hunk,
+    old: &[&str],
+    from: usize,
+    moved: isize,
+) -> Result<usize, MismatchReason> {
     let anchors = match &hunk.anchor {
         None => Vec::new(),
         Some(anchor) => {
             let is_anchor = |at: &usize| lines[*at].text.trim() == anchor.trim();
             let anchors: Vec<usize> = (from..lines.len()).filter(is_anchor).collect();
             if anchors.is_empty() {
-                return Err(NoPlace::Anchor);
+                return Err(MismatchReason::Anchor);
             }
             anchors
         }
@@ -193,22 +199,22 @@ fn place(lines: &[Line], hunk: &Hunk, old: &[&str], from: usize, moved: isize) -
             (&[anchor], ..) if hunk.lines.is_empty() => Ok(anchor),
             _ if hunk.is_at_end || lines.is_empty() => Ok(lines.len()),
             (&[anchor], ..) => Ok(anchor + 1),
-            (&[_, ..], ..) => Err(NoPlace::Several(anchors)),
+            (&[_, ..], ..) => Err(MismatchReason::Several(anchors)),
             (_, Some(start), Some(at)) if start.is_insertion && (from..=lines.len()).contains(&at) => Ok(at),
-            (_, Some(_), _) => Err(NoPlace::None),
+            (_, Some(_), _) => Err(MismatchReason::None),
             _ if hunk.lines.is_empty() => Ok(from),
-            _ => Err(NoPlace::Unplaced),
+            _ => Err(MismatchReason::Unplaced),
         };
     }
     let fits = fits(lines, old, from, hunk.is_at_end);
     match (fits.as_slice(), expected) {
-        ([], _) => Err(NoPlace::None),
+        ([], _) => Err(MismatchReason::None),
         (&[at], _) => Ok(at),
         (_, Some(expected)) => {
             let distance = |at: &usize| at.abs_diff(expected);
             let nearest = fits.iter().map(distance).min().unwrap_or_default();
             let nearest: Vec<usize> = fits.into_iter().filter(|at| distance(at) == nearest).collect();
-            if let &[at] = nearest.as_slice() { Ok(at) } else { Err(NoPlace::Several(nearest)) }
+            if let &[at] = nearest.as_slice() { Ok(at) } else { Err(MismatchReason::Several(nearest)) }
         }
         (_, None) => {
             let inside: Vec<usize> = fits
@@ -216,7 +222,7 @@ fn place(lines: &[Line], hunk: &Hunk, old: &[&str], from: usize, moved: isize) -
                 .copied()
                 .filter(|at| anchors.iter().any(|anchor| (*anchor..block_end(lines, *anchor)).contains(at)))
                 .collect();
-            if let &[at] = inside.as_slice() { Ok(at) } else { Err(NoPlace::Several(fits)) }
+            if let &[at] = inside.as_slice() { Ok(at) } else { Err(MismatchReason::Several(fits)) }
         }
     }
 }

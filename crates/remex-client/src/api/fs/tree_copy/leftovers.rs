@@ -40,7 +40,11 @@ pub(super) async fn make_marked(to: &CopyPath, marker: &CopyMarker) -> Result<()
 }
 
 /// Prepares a directory of an earlier copy: removes the leftovers of a killed one, and makes it writable.
-pub(super) async fn take_up(from: &CopyPath, to: &CopyPath, there: Option<&Metadata>) -> Result<(), Error> {
+pub(super) async fn resume_directory(
+    from: &CopyPath,
+    to: &CopyPath,
+    there: Option<&Metadata>,
+) -> Result<(), Error> {
     let fs = &to.fs;
     if let Some(mode) = there.and_then(|there| there.mode).filter(|mode| mode & OWNER != OWNER) {
         fs.set_permissions(&to.path, mode & (PERMISSIONS | STICKY) | OWNER).without_links().await?;
