@@ -186,7 +186,7 @@ struct Guard {
 /// A connection; with a slot once its client has presented the token.
 #[derive(Debug, Default)]
 struct Connection {
-    /// Where its client has connected to, and from; `None` if it has disconnected at once.
+    /// The local and the peer address; `None` if the client disconnected at once.
     ends: Option<(SocketAddr, SocketAddr)>,
     slot: OnceLock<OwnedSemaphorePermit>,
     admitted: Notify,
@@ -236,7 +236,7 @@ impl Guard {
         lock(&self.unauthenticated)
     }
 
-    /// Checks who is at the other end of a connection, once.
+    /// Checks the peer of a connection, once.
     async fn check(&self, connection: &Connection) -> Result<(), String> {
         if connection.slot.get().is_some() {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Times and sizes as people write them in flags and files: `500ms`, `24h`, `64MiB`.
 //!
-//! Pure. What is written can be read back.
+//! Pure. Formatted values can be parsed back.
 
 use std::time::Duration;
 

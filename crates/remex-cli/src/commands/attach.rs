@@ -128,7 +128,7 @@ fn is_given_up(row: &Row) -> bool {
     row.is_running() && row.client_name == CLIENT_NAME && !row.attached && row.expires_at_ms.is_some()
 }
 
-/// Keeps the session of a process that its client may have left, and returns whether that succeeded.
+/// Keeps the session of a process whose client may have disconnected, and returns whether that succeeded.
 ///
 /// If its client returns after all, that asks for the old time again.
 async fn adopt(
@@ -159,7 +159,7 @@ async fn extend_session(endpoint: &Endpoint, row: &Row) -> bool {
             client.close().await;
             true
         }
-        // Its client came back first.
+        // Its client reconnected first.
         Err(_) => false,
     }
 }

@@ -61,7 +61,7 @@ fn new(flags: &New) -> Outcome {
     Ok(0)
 }
 
-/// What was made.
+/// The files of the new certificate.
 struct CreatedFiles {
     certificate: PathBuf,
     key: PathBuf,
@@ -70,7 +70,7 @@ struct CreatedFiles {
 
 /// The names of a certificate.
 struct Names {
-    /// What the files are called.
+    /// The base name of the files.
     file: String,
     common: String,
     alternative: Vec<SanType>,

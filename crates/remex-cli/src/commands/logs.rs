@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// How long the output may stay open after the exit before the user is told.
+/// How long the output may stay open after the exit before a notice is printed.
 const OPEN_OUTPUT_NOTICE: Duration = Duration::from_secs(1);
 
 /// How long a line is likely to be, how much is read for the last lines at first, and how much more if that was not
@@ -48,7 +48,7 @@ const TAIL_GROWTH: u64 = 8;
 /// output on stdout would make all of that be read.
 const LONG_TAIL: u64 = 64 << 10;
 
-/// What to print of one process.
+/// Which output of a process to print.
 #[derive(Debug)]
 struct PrintOptions {
     criteria: Criteria,

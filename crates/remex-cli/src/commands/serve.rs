@@ -68,7 +68,7 @@ struct Plan {
     /// The settings in effect.
     config: ServerConfig,
     greeting: Greeting,
-    /// What the program before this one has left, if it was replaced by this one.
+    /// The sockets and descriptors of the previous program, if this one replaces it.
     handed_over: Option<HandedOver>,
 }
 
@@ -277,7 +277,7 @@ async fn listeners(
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(cannot("go on with a listening socket")(error));
             }
-            // If somebody has removed the file of a socket, it is there again.
+            // Rebinds a socket whose file was removed.
             Some(Err(_)) | None => {
                 let bound = Listener::bind(address).await;
                 bound.map_err(|error| Failure::new(error.message(), error.hint()))?

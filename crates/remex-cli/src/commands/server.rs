@@ -96,7 +96,7 @@ async fn stop(flags: &Stop) -> Outcome {
     if let Some(environment) = &flags.on {
         return elsewhere::end_all_on(&Endpoint::named(environment)?).await;
     }
-    // What one that died has left is ended, too.
+    // The durable processes of a crashed server are ended, too.
     let Some(socket) = user_server::running().await? else {
         return Err(user_server::not_running().await);
     };
@@ -120,7 +120,7 @@ async fn stop(flags: &Stop) -> Outcome {
             ));
         }
     }
-    // What survives the server would go on.
+    // Durable processes would outlive the server.
     let sessions = client.sessions().await.map_err(Failure::from)?;
     for session in sessions.iter().filter(|session| session.session_id != client.session_id()) {
         client.end_session(&session.session_id).await.map_err(Failure::from)?;

@@ -78,7 +78,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     Ok(code)
 }
 
-/// What to do after key events.
+/// The next step after key events.
 enum Next {
     Draw,
     Suspend,

@@ -152,7 +152,7 @@ impl Escape {
         keys
     }
 
-    /// Returns whether the next key decides what the escape character means.
+    /// Returns whether the next key determines the meaning of the escape character.
     pub(crate) fn is_pending(&self) -> bool {
         self.state == LineState::Escaped
     }

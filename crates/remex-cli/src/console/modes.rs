@@ -39,7 +39,7 @@ enum Cursor {
     Hidden,
 }
 
-/// What the keys of the keypad send.
+/// The mode of the keypad.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Keypad {
     #[default]

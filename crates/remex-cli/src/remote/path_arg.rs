@@ -244,7 +244,7 @@ impl ConnectedHost {
         } else {
             let home = match client.info().await {
                 Ok(info) => info.user_home_dir,
-                // The oldest dialect says nothing about its host.
+                // The oldest dialect has no host information.
                 Err(error) if is_unknown_method(&error) => None,
                 Err(error) => return Err(error.into()),
             };

@@ -127,7 +127,7 @@ pub(crate) struct OldServer {
 }
 
 impl OldServer {
-    /// Finds the server in what the script prints.
+    /// Finds the server in the output of the script.
     fn find(said: &str) -> Option<Self> {
         let status = said.lines().rev().find_map(|line| line.strip_prefix("remex-server "))?;
         let status: serde_json::Value = serde_json::from_str(status).ok()?;
@@ -139,7 +139,7 @@ impl OldServer {
     }
 }
 
-/// Installs this program on the host of an ssh command line, and says what was done.
+/// Installs this program on the host of an ssh command line, and returns a description of the outcome.
 ///
 /// ssh may prompt on the terminal.
 pub(crate) fn install(program: &Program) -> Result<Installed, Failure> {

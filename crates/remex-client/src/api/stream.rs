@@ -53,7 +53,7 @@ impl<S: Unpin, T> Stream for Items<S, T> {
                         self.state = State::Waiting(waiting);
                         return Poll::Pending;
                     };
-                    // Output goes on after a gap; after any other error there may be nothing but the same error.
+                    // Output continues after a gap; any other error may repeat forever.
                     if matches!(item, Ok(Some(_)) | Err(Error::Gap { .. })) {
                         self.state = State::Idle(source);
                     }

@@ -230,7 +230,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the process was restarted since it was started or attached to: what was asked of it was not done, and
+    /// Returns whether the process was restarted since it was started or attached to: the request was not carried out, and
     /// a new handle is needed for the process that runs now.
     ///
     /// ```
@@ -533,7 +533,7 @@ pub(crate) fn is_restarted(error: &Error) -> bool {
     matches!(error, Error::Refused(refusal) if refusal.restarted)
 }
 
-/// Returns the error that ends the events of a process that was restarted while nobody followed it.
+/// Returns the error that ends the events of a process that was restarted during a disconnect.
 pub(crate) fn restarted(process_id: &str) -> Error {
     let message = format!(
         "process `{process_id}` was restarted while this client was disconnected; how the one before ended, and the rest of \

@@ -50,7 +50,7 @@ pub(crate) async fn start(core: &Arc<Core>, closing: watch::Receiver<bool>) -> R
     Ok(tokio::spawn(driver.run(link)))
 }
 
-/// Makes the first connection, with retries if the options ask for them.
+/// Makes the first connection, with retries if the options enable them.
 async fn first_connection(core: &Core) -> Result<(Link, Welcome), Error> {
     let (began, mut backoff) = (Instant::now(), FIRST_BACKOFF);
     loop {
@@ -69,7 +69,7 @@ async fn first_connection(core: &Core) -> Result<(Link, Welcome), Error> {
     }
 }
 
-/// Makes a connection to the session that the options ask for.
+/// Makes a connection to the session selected by the options.
 async fn connect_session(core: &Core) -> Result<(Link, Welcome), Error> {
     let Session::Named(name) = &core.options.session else {
         let (link, welcome) = connect(core, &core.options.session, core.options.prompts).await?;

@@ -159,7 +159,7 @@ pub(super) async fn check(host: &Host<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Says so if the host is a container.
+/// Reports whether the host is a container.
 async fn container(host: &Host<'_>) -> Option<Finding> {
     let mut is_container = false;
     for mark in ["/.dockerenv", "/run/.containerenv", "/run/systemd/container"] {
@@ -266,7 +266,7 @@ fn sandbox(tried: Result<Option<Confinement>, Error>) -> Finding {
     }
 }
 
-/// Reports what confines commands, and what is missing.
+/// Reports the available and the missing means of confinement.
 fn confined(name: &'static str, confinement: &Confinement) -> Finding {
     let finding = match (confinement.processes, confinement.landlock_abi) {
         (ProcessConfinement::Namespaces, Some(abi)) => {

@@ -41,7 +41,7 @@ pub(in crate::commands) fn sandbox(
     }))
 }
 
-/// Returns what all `--net` flags say together.
+/// Returns the combination of all `--net` flags.
 fn network(flags: &[NetworkAccess]) -> Result<Option<NetworkAccess>, Failure> {
     let mut all: Option<NetworkAccess> = None;
     for flag in flags {

@@ -35,12 +35,12 @@ pub(super) struct Lines {
     begun: Option<(PartialFirstLine, Vec<Stream>)>,
 }
 
-/// Whose first line may not be whole if reading begins in the middle.
+/// The streams whose first line may be incomplete if reading starts in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartialFirstLine {
-    /// That of each stream.
+    /// Every stream.
     Each,
-    /// That of the stream that comes first; of another one, no line began so long before.
+    /// Only the stream of the first chunk; a line of another stream cannot have begun that long ago.
     First,
 }
 

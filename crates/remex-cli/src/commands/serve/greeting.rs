@@ -20,7 +20,7 @@ pub(super) struct Greeting {
     /// Whether standard output carries the protocol.
     pub(super) has_stdio: bool,
     pub(super) token: Token,
-    /// What clients of `wss://` addresses need besides.
+    /// Further settings that clients of `wss://` addresses need.
     pub(super) tls: Option<Tls>,
     /// The state directory, with which processes outlive the server.
     pub(super) state: Option<PathBuf>,

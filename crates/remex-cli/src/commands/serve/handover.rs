@@ -34,10 +34,10 @@ pub(crate) const SERVING: &str = "serving";
 /// The same: it was not replaced, and why.
 pub(crate) const REFUSED: &str = "not replaced: ";
 
-/// How long a program may take to say its version.
+/// How long a program may take to print its version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is passed to the next program.
+/// The sockets and descriptors for the next program.
 #[derive(Debug)]
 pub(super) struct Handover {
     /// Where this program was when it started; that file may be another one now.
@@ -66,7 +66,7 @@ impl PassedSocket {
     }
 }
 
-/// What was passed to this program.
+/// The sockets and descriptors passed to this program.
 #[derive(Debug)]
 pub(super) struct HandedOver {
     sockets: RefCell<Vec<(String, Option<Inherited>)>>,
@@ -104,13 +104,13 @@ impl Handover {
         cannot(&format!("execute `{}`", self.program.display()))(error)
     }
 
-    /// Says that the server works, for commands that look for it.
+    /// Records that the server works, for commands that look for it.
     pub(super) fn say_serving(&self, server: &Server) {
         server.say_status(&self.program, SERVING, &self.paths);
     }
 }
 
-/// Waits until the server is to be replaced and can be; otherwise says why it cannot.
+/// Waits for a request to replace the server that can be granted; logs why others cannot.
 pub(super) async fn wanted(signal: &mut Signal, handover: &Handover, server: &Server) {
     loop {
         if signal.recv().await.is_none() {
@@ -137,7 +137,7 @@ pub(super) async fn wanted(signal: &mut Signal, handover: &Handover, server: &Se
     }
 }
 
-/// Takes what the program before this one has passed, if it was replaced by this one.
+/// Takes the sockets and descriptors from the previous program, if this one replaces it.
 pub(super) fn take() -> Result<Option<HandedOver>, Failure> {
     let Some(passed) = std::env::var_os(VARIABLE) else { return Ok(None) };
     let passed = OsString::into_string(passed)

@@ -17,7 +17,7 @@ pub(super) fn files(config: &ServerConfig, file: Option<&Path>) -> Vec<PathBuf> 
     files.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
 }
 
-/// Refuses files that decide who may do what in places where something confined may replace them.
+/// Refuses configuration and credential files that a confined process could replace.
 pub(super) fn check(config: &ServerConfig, file: Option<&Path>, floor: &SandboxFloor) -> Result<(), Failure> {
     let records = config.audit.file.clone().map(|path| ("the audit file", path));
     for (what, path) in trusted(config, file).into_iter().chain(records) {

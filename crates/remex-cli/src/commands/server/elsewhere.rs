@@ -33,7 +33,7 @@ use crate::{
 /// How long processes may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long a server or a keeper that is just starting may take to say who it is.
+/// How long a starting server or keeper may take to identify itself.
 const START_PATIENCE: Duration = Duration::from_secs(5);
 const START_PAUSE: Duration = Duration::from_millis(10);
 

@@ -100,10 +100,10 @@ pub(super) enum Action {
     Attach(Key, String),
 }
 
-/// Who chose the selected process.
+/// How the selected process was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SelectedBy {
-    /// Nobody: it is the first of the list, whichever that is.
+    /// Not by the user: the first of the list stays selected.
     Default,
     User,
 }

@@ -20,14 +20,14 @@ pub(super) enum Login<'a> {
         terminal: LentTerminal<'a>,
         attempts: u32,
     },
-    /// It failed; the user says when to try again.
+    /// It failed; the user decides when to retry.
     Waiting {
         terminal: LentTerminal<'a>,
         input: Option<Input>,
     },
 }
 
-/// The terminal without the screen of the program; what is typed reaches whoever reads.
+/// The terminal in the state before the program, with its keyboard input available to other programs.
 #[derive(Debug)]
 pub(super) struct LentTerminal<'a> {
     raw: Option<&'a RawTerminal>,
@@ -92,7 +92,7 @@ impl<'a> Login<'a> {
         let LentTerminal { raw, keyboard, modes: before } = terminal;
         *modes = before;
         if let Some(raw) = raw {
-            // The terminal may be gone, which the next read tells.
+            // The terminal may be gone, which the next read reports.
             let _ = raw.again();
             show(&modes.redo());
         }

@@ -7,7 +7,7 @@ use remex_rpc::tls::TlsFailure;
 
 use crate::render::text;
 
-/// Returns what to do about a connection that failed for want of a setting; `name` is that of the environment, or an address.
+/// Returns the hint for a connection that failed because of a missing setting; `name` is that of the environment, or an address.
 pub(super) fn remedy(name: &str, error: &Error) -> Option<String> {
     match error {
         Error::Unauthorized { presented: false, status: 401, reason: None, target, .. } => {

@@ -49,7 +49,7 @@ pub struct LiveStep {
     /// There is no text between `position` and here, only output that is missing; the next delta counts it.
     passed: u64,
     phase: Phase,
-    /// What the step writes, until it is told.
+    /// The input of the step, until it is reported.
     input: Option<String>,
     guard: Option<StepGuard>,
 }

@@ -1,4 +1,4 @@
-//! The latest output of a process, for those who watch it live.
+//! The latest output of a process, for live viewers.
 //!
 //! Pure: no I/O, no clock. Positions count the bytes of all live text from the start of the process. Start at
 //! [`RecentOutput`].

@@ -120,7 +120,7 @@ pub(super) fn native(path: &HostPath) -> Result<&Path, Error> {
         .map_err(|error| usage(format!("cannot use `{path}`: {error}"), "trees and uploads need Unix paths"))
 }
 
-/// Checks that a path is absolute where nobody can be asked what it is relative to.
+/// Checks that a path is absolute, where no server can resolve a relative one.
 pub(crate) fn absolute(path: HostPath) -> Result<HostPath, Error> {
     if is_absolute(&path) {
         return Ok(path);

@@ -66,7 +66,7 @@ enum History {
     Over,
 }
 
-/// A piece of the history.
+/// A page of earlier events.
 struct HistoryPage {
     events: VecDeque<Event>,
     after: u64,
@@ -74,7 +74,7 @@ struct HistoryPage {
 }
 
 impl Events {
-    /// Returns what tells its process from all others.
+    /// Returns an identity that is unique to its process.
     pub(crate) fn identity(&self) -> Weak<EventQueue> {
         Arc::downgrade(&self.handle.queue)
     }

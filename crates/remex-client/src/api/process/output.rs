@@ -106,11 +106,11 @@ impl Process {
         self.communicate(&[]).await
     }
 
-    /// Returns whether it runs on a terminal; asks the server about a process that others started.
+    /// Returns whether it runs on a terminal; asks the server about a process that another client started.
     async fn has_terminal(&self) -> bool {
         match self.handle.has_terminal {
             Some(has_terminal) => has_terminal,
-            // A server of the base dialect cannot tell.
+            // A server of the base dialect does not report it.
             None => matches!(self.reference().info().await, Ok(Some(info)) if info.has_terminal),
         }
     }

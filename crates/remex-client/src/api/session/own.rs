@@ -22,10 +22,10 @@ use crate::{
 
 /// The processes of a session that are new to one follower of it.
 ///
-/// It holds a consumer of each, so that nothing of them is missed.
+/// It holds a consumer of each, so that no event is missed.
 #[derive(Debug, Default)]
 struct NewProcesses {
-    /// Starts add, the follower takes; locked only briefly.
+    /// Starts add processes, the follower takes them; locked only briefly.
     state: Mutex<NewProcessesState>,
 }
 
@@ -140,7 +140,7 @@ impl Own {
             match event {
                 Ok(Some(event)) => return Poll::Ready(SessionEvent { process_id, event: Ok(event) }),
                 Ok(None) => drop(self.following.swap_remove(self.turn)),
-                // The loss of the session is told once, for all.
+                // The loss of the session is reported once, for all processes.
                 Err(Error::Lost(_)) => drop(self.following.swap_remove(self.turn)),
                 Err(error) => {
                     drop(self.following.swap_remove(self.turn));

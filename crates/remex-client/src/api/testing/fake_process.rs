@@ -243,7 +243,7 @@ impl FakeProcess {
         changed
     }
 
-    /// Waits until a look at the state gives something.
+    /// Waits until a function of the state returns a value.
     async fn when<T>(&self, mut look: impl FnMut(&State) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();

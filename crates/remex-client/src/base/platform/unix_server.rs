@@ -12,13 +12,13 @@ use super::Untrusted;
 
 const ROOT: u32 = 0;
 
-/// Permissions of everybody but the owner to create files in a directory.
+/// Permissions of the group and others to create files in a directory.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// Checks the program at the other end of a new connection, to which nothing has been sent.
 ///
-/// It is trusted if this user, the administrator or somebody runs it whose directory it is, and if no sandbox confines
-/// it: a confined program has the same user, and may be able to create a socket where a server is expected.
+/// It is trusted if it runs as this user, the administrator or the owner of the directory, and no sandbox confines it:
+/// a confined program has the same user, and may be able to create a socket where a server is expected.
 pub(super) fn check(stream: &UnixStream, path: &Path) -> io::Result<()> {
     let server = stream.peer_cred()?;
     let user = server.uid();
@@ -37,7 +37,7 @@ pub(super) fn check(stream: &UnixStream, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the user of this process, who is also at the other end of its own pair of sockets.
+/// Returns the user of this process: the peer of its own pair of sockets.
 fn own_user() -> io::Result<u32> {
     Ok(UnixStream::pair()?.0.peer_cred()?.uid())
 }

@@ -149,7 +149,7 @@ impl Core {
         self.discarded(process_id, incarnation, seq);
     }
 
-    /// Sends the messages that a queue asks for.
+    /// Sends the messages that a queue requests.
     pub(crate) fn perform(&self, queue: &Arc<EventQueue>, action: QueueAction) {
         if let Some(seq) = action.consumed {
             self.consumed(&queue.id, queue.incarnation(), seq);
@@ -162,7 +162,7 @@ impl Core {
         }
     }
 
-    /// Records that others have restarted a process, perhaps while this client was away: nobody follows the new one.
+    /// Records that another client has restarted a process: the new one has no handle here.
     fn on_replaced(&self, queue: &Arc<EventQueue>) {
         let mut state = self.lock();
         if state.newest(&queue.id).is_none_or(|newest| Arc::ptr_eq(newest, queue)) {
@@ -285,7 +285,7 @@ impl CoreState {
         Some(polled).filter(|queue| read.incarnation.is_some() || !queue.is_replaced()).cloned()
     }
 
-    /// Records an event of a start that no queue is for: that of others, who have restarted the process.
+    /// Records an event of an incarnation without a queue: another client has restarted the process.
     fn find_unfollowed(&mut self, process_id: &str, incarnation: Option<u64>) {
         let known = self.unfollowed.get(process_id);
         let is_new = match self.newest(process_id) {

@@ -106,7 +106,7 @@ fn old(marked: &[(Mark, String)]) -> Vec<&str> {
     marked.iter().filter(|(mark, _)| *mark != Mark::Add).map(|(_, text)| text.as_str()).collect()
 }
 
-/// Returns how many lines go at a position, and which come. Those that are kept are the ones of the file.
+/// Returns how many lines are replaced at a position, and the new ones. Kept lines are those of the file.
 fn replace(
     lines: &[Line],
     at: usize,

@@ -41,7 +41,7 @@ pub(super) struct Hunk {
     left: Option<(usize, usize)>,
 }
 
-/// The line that a hunk begins at, before the patch.
+/// The first line of a hunk in the original file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     line: usize,

@@ -1,7 +1,7 @@
 //! Deletes the entries of a destination that its source does not have, after everything was copied.
 //!
-//! The names come from the very walk that copied the tree, so nothing is deleted that this walk has not missed in the
-//! source. No symbolic link is followed, even one created meanwhile. Start at [`Deletion`].
+//! The names come from the same walk that copied the tree, so only entries that it did not find in the source are
+//! deleted. No symbolic link is followed, even one created meanwhile. Start at [`Deletion`].
 
 use std::{
     ffi::OsString,
