@@ -369,7 +369,7 @@ impl<'a> Reader<'a> {
             }
             match value.get_ref().as_str() {
                 Some(text) if text.contains('\0') => {
-                    self.record_error(at, DefinitionErrorKind::Zero { key: "env" })
+                    self.record_error(at, DefinitionErrorKind::Zero { key: "env" });
                 }
                 Some(text) => drop(env.insert(name.to_owned(), text.to_owned())),
                 None => self.record_error(
