@@ -1,4 +1,4 @@
-//! What the subscribers of an agent are told, also between two steps.
+//! The events for subscribers of an agent, also between two steps.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn next(events: &mut AgentEvents) -> Value {
 }
 
 /// Fails unless the next event is that the second process, which is started for it, has ended.
-async fn nothing_else_was_told(stage: &mut Stage, events: &mut AgentEvents) {
+async fn nothing_else_was_reported(stage: &mut Stage, events: &mut AgentEvents) {
     let (handle, mut process) = stage.exec_and_yield(stage.command().arg("last")).await;
     stage.server.end(&mut process, 0).await;
     let event = next(events).await;
@@ -42,7 +42,7 @@ async fn an_exit_between_two_steps_is_reported_once() {
     // The output is left for the next step, which tells the end as well.
     let step = stage.step_to_end(handle).await;
     assert_eq!((step.output.text.as_str(), step.progress), ("the rest", ended(3)));
-    nothing_else_was_told(&mut stage, &mut events).await;
+    nothing_else_was_reported(&mut stage, &mut events).await;
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn an_exit_reported_by_a_step_is_not_an_event() {
     let step = stage.step(handle, Write::Nothing).await;
     stage.server.end(&mut process, 0).await;
     assert_eq!(step.await.unwrap().unwrap().progress, ended(0));
-    nothing_else_was_told(&mut stage, &mut events).await;
+    nothing_else_was_reported(&mut stage, &mut events).await;
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn an_exit_during_a_dropped_step_is_reported() {
     drop(live);
     let event = next(&mut events).await;
     assert_eq!((&event["type"], &event["progress"]["code"]), (&json!("execCommandEnd"), &json!(7)));
-    nothing_else_was_told(&mut stage, &mut events).await;
+    nothing_else_was_reported(&mut stage, &mut events).await;
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn accepted_input_is_reported_as_an_event() {
     assert_eq!(step.await.unwrap().unwrap().progress, Progress::Running);
     // A step without input tells nothing.
     stage.step_and_yield(handle).await;
-    nothing_else_was_told(&mut stage, &mut events).await;
+    nothing_else_was_reported(&mut stage, &mut events).await;
 }
 
 #[tokio::test]
