@@ -51,7 +51,7 @@ fn a_unix_socket_from_systemd_is_served_and_not_removed() {
     let mut server = server;
     assert_eq!(server.wait().code(), Some(0), "with nothing to do it ends by itself");
     assert!(path.exists(), "the socket is systemd's");
-    // Whoever comes then is served by the next one.
+    // Later connections are served by the next server.
     let late = Client::connect(&format!("unix://{}", path.display()));
     let _next = Server::launch(activated(socket, ""), 1);
     late.initialize();

@@ -314,7 +314,7 @@ fn a_process_paused_by_a_dead_client_continues_once_another_attaches() {
     // Held open to the end: who stops reading ends the command.
     let mut out = Patient::new(child.stdout.take().unwrap());
     out.read_exact(&mut [0; 2]).unwrap();
-    // It stands still: nobody reads, and nothing may be lost.
+    // It is paused: its output is not read, and nothing may be lost.
     child.kill().unwrap();
     child.ended();
     let screen = Screen::remex(&home, &["attach", "--on", server.address(), "flood"]);
@@ -388,7 +388,7 @@ fn attach_redraws_the_screen_even_at_the_same_size() {
     log.wait_for("ready 24 80");
     let screen = Screen::remex(&home, &["attach", "screen"]);
     screen.wait_for("ready 24 80\ndrawn for 24 79\ndrawn for 24 80");
-    // Also for somebody who leaves at once.
+    // Also if the user detaches at once.
     let mut hasty = Screen::remex(&home, &["attach", "screen"]);
     hasty.wait_for("ready");
     hasty.keys("~.");

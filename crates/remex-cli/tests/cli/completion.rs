@@ -1,4 +1,4 @@
-//! What shells offer while somebody types, in the shells themselves.
+//! Completions in real shells.
 
 use std::{
     fs,
@@ -68,7 +68,7 @@ fn bash_completes_names_from_servers_and_files() {
     let user = world();
     let screen = shell(&user.home, "bash", &["--norc", "--noprofile", "-i"], "bash", "PS1='> '; . ./script");
     check(&screen, &TYPED);
-    // All options begin with `-`, which nobody asked for.
+    // Options begin with `-`, which was not typed.
     for line in ["remex ps \t\tx", "remex resize build \tx", "remex prune \t\tx"] {
         check(&screen, &[(line, &line.replace('\t', ""))]);
     }

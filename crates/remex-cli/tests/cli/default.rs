@@ -8,7 +8,7 @@ use crate::{
     screen::Screen,
 };
 
-/// Prints the home of whoever runs it.
+/// Prints the home directory of its user.
 const WHERE: [&str; 4] = ["--", "sh", "-c", "echo $HOME"];
 
 /// Runs `remex run` with some flags, and returns whose home it sees.
@@ -184,7 +184,7 @@ fn setting_the_default_preserves_comments_in_the_file() {
         )
     );
 
-    // Whoever wants to work elsewhere does not work here by accident.
+    // A failed remote command must not run locally by accident.
     put("default = 'gone'\n");
     let refused = home.say(&["run", "--", "echo", "here"]);
     assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""), "{refused:?}");

@@ -56,7 +56,7 @@ fn confined(home: &Home, profile: &str, script: &str) -> Said {
     home.say(&["run", "--sandbox", profile, "--net", "on", "--", "sh", "-c", script])
 }
 
-/// A script in a sandbox that goes on when it is told to.
+/// A script in a sandbox that continues on request.
 struct WaitingJail {
     running: Server,
 }
@@ -248,7 +248,7 @@ fn the_mcp_server_refuses_sandboxed_clients() {
     let script = format!("{send}; read -r status <&3; echo \"$status\"");
     let said = home.say(&["run", "--sandbox", "read-only", "--net", "on", "--", "bash", "-c", &script]);
     assert!(said.out.contains("403"), "{said:?}");
-    // Whoever is in no sandbox gets as far as the request, which has no body.
+    // An unconfined client gets as far as the request, which has no body.
     let said = home.say(&["run", "--", "bash", "-c", &script]);
     assert!(said.out.starts_with("HTTP/1.1 4") && !said.out.contains("403"), "{said:?}");
 }

@@ -161,7 +161,7 @@ fn dropped_output_is_reported_with_its_size() {
     // People read units.
     let kib = f64::from(u32::try_from(gone).unwrap()) / 1024.0;
     assert_eq!(err, format!("remex: [{kib:.0} KiB of older output discarded]\n"));
-    // Nobody asked for what is missing.
+    // The missing output was not requested.
     assert_eq!(user.say(&["logs", "flood", "--tail", "1"]).err, "");
 }
 

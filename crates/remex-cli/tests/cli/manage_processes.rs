@@ -151,7 +151,7 @@ fn names_match_exactly_or_by_prefix() {
     assert_eq!(out(user.say(&["kill", "build", "lint"])), killed);
     assert_eq!(user.say(&["wait", "build"]), ended(143, ""));
     assert_eq!(user.say(&["wait", "lint"]), ended(143, ""));
-    // One that goes on does not hide that another has ended.
+    // A running process does not hide that another has exited.
     let said = user.say(&["wait", "builder", "lint", "--timeout", SHORT_WAIT]);
     assert_eq!(said, gave_up(&format!("{SHORT_WAIT}: `builder` is")));
     assert_eq!(out(user.say(&["ps", "-q"])), "builder\n");

@@ -181,7 +181,7 @@ fn starting_the_mcp_server_on_a_terminal_explains_its_purpose() {
     // It breaks lines anywhere.
     assert!(screen.raw().contains("claude mcp add remex -- remex mcp"), "{}", screen.raw());
     assert_eq!(screen.end_by("\u{3}"), Some(0));
-    // A client that starts it is told nothing but the protocol.
+    // A client that starts it gets only the protocol.
     let said = home.say(&["mcp"]);
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), "", ""));
 }

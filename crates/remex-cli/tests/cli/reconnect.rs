@@ -19,7 +19,7 @@ use crate::{
 
 const PASSPHRASE: &str = "open-sesame";
 
-/// The connections after the first one carry nothing, so that nobody can come back.
+/// The connections after the first one carry nothing, so that reconnecting fails.
 fn never_again() -> Vec<u64> {
     let mut plan = vec![u64::MAX];
     plan.extend([0; 10_000]);

@@ -370,7 +370,7 @@ fn a_disconnect_loses_and_duplicates_nothing_and_is_reported_with_its_end() {
     let expected: String = (1..=400_000).map(|number| format!("{number}\n")).collect();
     assert!(said.out == expected, "{} instead of {} bytes", said.out.len(), expected.len());
     assert_eq!(proxy.disconnects_left(), 0);
-    // Cuts that follow each other at once are one for a person; who comes back says so.
+    // Disconnects in quick succession are reported as one, at its end.
     let lines: Vec<_> = said.err.lines().collect();
     assert!((2..=6).contains(&lines.len()) && lines.len().is_multiple_of(2), "{}", said.err);
     for pair in lines.chunks(2) {

@@ -14,7 +14,7 @@ use crate::{
     home::Home,
 };
 
-/// What people get wrong, in a home where only the environment `gone` has a name, and nobody answers there.
+/// Typical mistakes, in a home with the single environment `gone`, where nothing listens.
 const ERRORS: &[&[&str]] = &[
     &["frobnicate"],
     &["run"],

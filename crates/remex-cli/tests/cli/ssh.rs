@@ -83,7 +83,7 @@ fn concurrent_ssh_prompts_are_serialized() {
     let twin = environments.replace("id = \"far\"", "id = \"twin\"");
     fs::write(far.near.environments(), format!("{environments}{twin}")).unwrap();
     let mut screen = Screen::remex(&far.near, &["env", "test", "--json", "far", "twin"]);
-    // Each of them connects, and comes back.
+    // Each of them connects and reconnects.
     for count in 1..=4 {
         screen.wait_until("a question", |screen| screen.matches("Enter passphrase for key").count() == count);
         screen.keys(&format!("{PASSPHRASE}\r"));

@@ -171,7 +171,7 @@ fn the_shell_has_the_terminal_while_top_is_stopped() {
         send(&screen, Signal::CONT);
     }
     screen.wait_for("> build");
-    // It takes the terminal once more when it hears that it goes on.
+    // It takes the terminal again on SIGCONT.
     let deadline = Instant::now() + PATIENCE;
     while modes(&screen.settings()) == usual {
         assert!(Instant::now() < deadline, "waited for a raw terminal");

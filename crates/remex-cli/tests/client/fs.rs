@@ -386,7 +386,7 @@ async fn the_number_of_concurrent_transfers_is_unlimited() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::in_memory());
     let source = place.write("source", content(3 * MIB / 2));
-    // What somebody holds is not waited for, and leaves room.
+    // Held buffers are not waited for, and leave room.
     let mut held = Vec::new();
     for _ in 0..64 {
         held.push(fs.open(&source).await.unwrap());

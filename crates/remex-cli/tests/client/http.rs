@@ -83,7 +83,7 @@ async fn a_secret_of_the_host_becomes_a_header_without_reaching_the_client() {
 async fn a_failed_exchange_states_the_cause() {
     let server = Server::unix(&[]);
     let http = connect(server.address()).await.http();
-    // It is bound and closed, so that nobody listens there.
+    // It is bound and closed, so that nothing listens there.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for failed in [
         http.get(format!("http://{free}/")).send().await.map(drop),
@@ -156,7 +156,7 @@ async fn a_stalled_reader_delays_only_its_own_body() {
         let mut response = client.http().get(web.url("/")).stream().await.unwrap();
         let sent = stuck_at.recv_timeout(PATIENCE).unwrap();
         assert!(sent < ALL_FULL, "{sent} bytes were sent to a reader that reads nothing");
-        // Everything else goes on, also other bodies.
+        // Everything else continues, including other bodies.
         let other = Web::answering(web_answer(200, &[], vec![b'x'; 4 << 20]));
         let mut neighbour = client.http().get(other.url("/")).stream().await.unwrap();
         let mut body = Vec::new();

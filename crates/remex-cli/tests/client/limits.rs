@@ -1,4 +1,4 @@
-//! What must not hold up a client, or make it wait for ever.
+//! Cases that must not block a client, or make it wait forever.
 
 use std::{sync::Arc, time::Duration};
 

@@ -137,7 +137,7 @@ async fn a_named_session_is_created_once_by_concurrent_clients() {
     assert_eq!(again.session_id(), id);
     again.process("job").await.unwrap().kill().await.unwrap();
     again.end().await.unwrap();
-    // Of many that come at once, one gets it, and the others are told that it is taken.
+    // Of many concurrent clients one gets it, and the others learn that it is taken.
     let many: Vec<_> = (0..8)
         .map(|_| {
             let target = target.clone();
@@ -169,7 +169,7 @@ async fn connecting_is_retried_until_the_server_is_up() {
     assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
     let patient = Options::default().connect_retry(PATIENCE);
     let (client, server) = tokio::join!(Client::connect_with(target, patient), async {
-        // The first attempts find nobody who answers.
+        // The first attempts get no response.
         let nobody = UnixListener::bind(&socket).unwrap();
         for _ in 0..2 {
             drop(in_time("an attempt", nobody.accept()).await.unwrap());

@@ -1,4 +1,4 @@
-//! Clients that tell what they have consumed: a consumer that stalls holds up its own process and loses nothing.
+//! Clients that acknowledge what they have consumed: a stalled consumer blocks its own process and loses nothing.
 
 use std::collections::BTreeMap;
 

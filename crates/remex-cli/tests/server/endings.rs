@@ -92,7 +92,7 @@ fn terminate_ends_the_whole_tree_at_once() {
         for (process, mode) in [("absent", Value::Null), ("named", json!("force"))] {
             let family = start_family(&client, process, "", json!({}));
             assert_eq!(terminate(&client, process, &mode), json!({"running": true}), "{transport}");
-            // Everybody is gone when the answer is there.
+            // The whole tree is gone when the response arrives.
             for member in &family {
                 assert!(!is_alive(member), "{transport}: somebody lives on");
             }

@@ -421,7 +421,7 @@ fn a_closed_process_with_held_output_is_forgotten_once_its_client_has_all_of_it(
         tail.read_back(&reader.call("process/read", json!({"processId": "p"})).unwrap());
         tail.assert_is_all_of(MIB / 2);
 
-        // Whoever asks for it has it forgotten, although its client is away.
+        // A request can forget it, although its client is disconnected.
         let more = json!({"output": {"overflow": "hold", "retainMs": 3_600_000}});
         start(&mut reader, "q", "sleep 0.2; echo hello", more);
         reader.cut();

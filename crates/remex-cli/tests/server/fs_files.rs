@@ -352,7 +352,7 @@ fn a_hash_covers_the_whole_file_or_a_range() {
 
 /// Starts a server whose user is not all-powerful.
 pub(crate) fn unprivileged(place: &Place) -> Server {
-    // The program may be where nobody else gets to.
+    // The program may be in a directory that the other user cannot enter.
     let program = place.path("remex");
     // Copied by another process: what other tests start meanwhile could inherit our descriptor, and a file that is
     // open for writing cannot be executed.

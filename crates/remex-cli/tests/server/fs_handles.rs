@@ -363,7 +363,7 @@ fn four_gigabytes_are_read_in_blocks_with_constant_memory() {
     assert_eq!(&tail, b"!");
 }
 
-/// Holds a write lease on a file: whoever opens it hangs until the lease is given back.
+/// Holds a write lease on a file: opening it hangs until the lease is released.
 struct Lease(Child);
 
 impl Lease {

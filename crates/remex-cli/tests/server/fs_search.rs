@@ -71,7 +71,7 @@ fn a_search_matches_lines_with_rust_regexes_and_reports_what_it_skipped() {
     );
     assert_eq!((&answer["ignored"], &answer["binary"]), (&json!(3), &json!(1)), "{answer}");
     assert_eq!(answer["binaryFiles"], json!([place.uri("binary")]));
-    // The end of a line is one, whoever wrote it.
+    // Both kinds of line ends are recognized.
     let answer = search(&client, &place.uri("src"), &json!({"pattern": r"\{\}$"}));
     assert_eq!(lines(&place, &answer), ["src/deep/lib.rs:2:pub fn lib() -> u8 {}"]);
     let answer = search(&client, &place.uri(""), &json!({"pattern": "number", "report": "files"}));

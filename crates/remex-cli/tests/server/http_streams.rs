@@ -68,7 +68,7 @@ fn finish(client: &Client, request_id: &str) -> (Vec<u8>, Value) {
     })
 }
 
-/// A web server that sends what it is told, and tells when its client is gone.
+/// A web server that sends scripted chunks, and reports when its client disconnects.
 struct Puppet {
     web: Web,
     lines: Sender<Vec<u8>>,

@@ -303,7 +303,7 @@ fn a_background_process_keeps_its_proxy_and_leaves_nothing_behind() {
     wait_until("the answer", || directory.path().join("answer").exists());
     let answer = fs::read_to_string(directory.path().join("answer")).expect("it is there");
     assert!(answer.contains("reached "), "{answer}");
-    // A program that does not exist, one that is killed with open connections, and one that waits for nobody.
+    // A program that does not exist, and one that is killed with open connections.
     let missing = with(start_params("missing", &["/does/not/exist"]), allow(&["127.0.0.1"]));
     client.call("process/start", missing).unwrap_err();
     let script = format!(

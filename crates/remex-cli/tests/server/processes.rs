@@ -441,7 +441,7 @@ fn sixteen_mebibytes_of_input_are_buffered_for_a_slow_reader() {
     let writes: Vec<_> =
         blocks.iter().enumerate().map(|(n, block)| write(&client, "p", &n.to_string(), block)).collect();
     let close = client.send("process/closeStdin", json!({"processId": "p"}));
-    // Nobody else waits for it.
+    // Other processes are not blocked by it.
     assert_eq!(run(&client, "q", &["/bin/echo", "fine"], json!({})).text(), "fine\n");
     fs::write(gate, "").unwrap();
     for id in writes.iter().chain([&close]) {

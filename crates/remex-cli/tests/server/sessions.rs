@@ -128,7 +128,7 @@ fn one_of_many_concurrent_resumes_wins() {
     for server in [Server::start(), Server::unix(&[])] {
         let (client, session) = client_with_session(&server, json!({}));
         client.cut();
-        // Wait until it is free, so that everybody has the same chance.
+        // Wait until it is free, so that all clients have the same chance.
         let onlooker = server.client();
         while listed(&onlooker).iter().any(|entry| entry["sessionId"] == session && entry["attached"] == true)
         {
@@ -182,7 +182,7 @@ fn a_dead_connection_loses_its_session_and_a_live_one_keeps_it() {
     let unix = Server::unix(&[]);
     for (server, capabilities) in [(&server, json!([])), (&unix, json!(["acks"]))] {
         let answer = new_session(json!({"capabilities": capabilities}));
-        // Its socket stays open, but nobody reads it, so no question is answered.
+        // Its socket stays open but is not read, so no request is answered.
         let (mut vanished, answer) = Reader::initialized(server.address(), answer);
         vanished.call("session/list", json!({})).unwrap();
         let session = answer["sessionId"].as_str().unwrap();

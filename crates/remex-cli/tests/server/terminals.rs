@@ -95,7 +95,7 @@ fn job_control_works() {
     client.wait_for_output("p", "jobs: 1\r\n$ ");
     type_in(&client, "p", "fg\n");
     client.wait_for_output("p", "fg\r\nsh -c");
-    // Whoever answers has the terminal, and gets the key that interrupts.
+    // A program that answers has the terminal, and gets the interrupt key.
     type_in(&client, "p", "again\n");
     client.wait_for_output("p", "again\r\nagain\r\n");
     type_in(&client, "p", "\x03");

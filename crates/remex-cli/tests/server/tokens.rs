@@ -90,7 +90,7 @@ fn a_hanging_token_file_blocks_no_one() {
     let guarded = Guarded::with_tokens(ONE);
     let client = guarded.client(ONE);
     fs::remove_file(&guarded.file).unwrap();
-    // Whoever opens it waits until someone opens it for writing.
+    // Opening it blocks until it is opened for writing.
     mknodat(CWD, &guarded.file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     assert_eq!([ONE, OTHER].map(|token| guarded.status(token)), [101, 401]);
     assert!(client.call("process/list", json!({})).is_ok());
@@ -331,7 +331,7 @@ fn a_connection_ends_when_its_token_expires_and_its_session_does_not() {
     brief.start("p", &["/bin/sleep", "1000"], json!({}));
     let (code, reason) = brief.closed_for("its signed token expired");
     assert_eq!((code, reason.contains("expired")), (1008, true), "{reason}");
-    // The same subject with a new token goes on.
+    // The same subject with a new token continues.
     let next = secret.connect(&jwt(&claims(now() + 600)));
     next.resume(&session);
     assert!(next.call("process/read", json!({"processId": "p"})).is_ok());

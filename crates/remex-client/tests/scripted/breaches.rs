@@ -39,7 +39,7 @@ async fn a_malformed_notification_fails_only_its_process_with_the_cause() {
     assert_broken(soon("the cause", broken.wait()).await, "process/output");
     assert_eq!(next_output(&mut others).await, (1, "1".to_owned()));
     assert_eq!((client.connection_state(), client.disconnects()), (ConnectionState::Connected, 0));
-    // What nobody sees any more does not hold up the process.
+    // Output without a reader does not block the process.
     loop {
         let message = server.next().await;
         if message["method"] == "flow/consumed" && message["params"]["seq"] == 3 {

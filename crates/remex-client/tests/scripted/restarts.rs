@@ -165,7 +165,7 @@ async fn a_failed_old_handle_requests_nothing() {
         server.send(named(output("p", seq), OLD)).await;
     }
     server.send(named(broken_output("p", 4), OLD)).await;
-    // Nobody has read anything, and the server waits for that before it sends the new process.
+    // Nothing has been read, and the server waits for that before it sends the new process.
     consumed(&mut server, OLD, 1 << 60).await;
     let mut events = old.events();
     for seq in 1..=3 {

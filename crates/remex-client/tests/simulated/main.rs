@@ -176,7 +176,7 @@ async fn live(seed: u64) -> Run {
         let users = if story.role == Role::Stall { &mut stalled } else { &mut quick };
         users.push((story.role, tokio::spawn(story.play())));
     }
-    // A consumer that stalls holds up nobody else.
+    // A stalled consumer blocks no other.
     let mut reports = join(quick, &world).await;
     done.send_replace(true);
     reports.extend(join(stalled, &world).await);

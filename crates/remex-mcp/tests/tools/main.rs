@@ -160,7 +160,7 @@ async fn a_yielded_process_can_be_used_by_its_name() {
     let (text, data) = model.does("send_input", sent).await;
     assert!(text.contains("got one\n[`repl` is running; the awaited text was written]"), "{text}");
     assert_eq!(data["returned"], "matched");
-    // Who waits for output does not hold up the input that brings it.
+    // A call that waits for output does not block the input that produces it.
     let (waited, sent) = tokio::join!(
         model.does("read_output", json!({"process": "repl", "wait_for": "got two", "wait_seconds": 10})),
         model.does("send_input", json!({"process": "repl", "text": "two\n", "wait_seconds": 0})),

@@ -144,7 +144,7 @@ fn identical_files_are_skipped_and_different_ones_copied() {
     assert!(copied.err.ends_with("; 1 file skipped with the same size and time\n"), "{copied:?}");
     assert_eq!(tree(&world.there.path("site")), tree(&world.here.path("site")));
 
-    // Whoever names a file means its content.
+    // A single named file is compared by content, not by size and time.
     let (here, there) = (world.here.path("site/index"), world.there.path("site/index"));
     fs::write(&there, "<html>3").unwrap();
     for path in [&here, &there] {
@@ -220,7 +220,7 @@ fn dot_dot_after_a_link_resolves_from_its_target() {
     make_site(&world.there);
     symlink("site/css", world.there.path("style")).unwrap();
     assert_eq!(world.say(&["ls", "build:site/css/.."]), said(0, "css\nindex\n", ""));
-    // As for everybody else, it is up from where a link leads.
+    // As usual, `..` is resolved from the target of a link.
     world.quietly(&["cp", "build:style/../index", "."]);
     assert_eq!(fs::read_to_string(world.here.path("index")).unwrap(), "<html>");
 }

@@ -145,7 +145,7 @@ fn a_partial_copy_of_another_file_is_discarded() {
         fs::remove_file(&part).unwrap();
     }
 
-    // Nor is anything written through a link that somebody put there.
+    // Nor is anything written through a link created there.
     fs::write(&other, "mine").unwrap();
     fs::remove_file(&image).unwrap();
     std::os::unix::fs::symlink("other", &part).unwrap();

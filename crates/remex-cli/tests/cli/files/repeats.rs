@@ -199,7 +199,7 @@ fn repeating_a_killed_copy_of_a_small_file_leaves_only_the_file() {
     }
 }
 
-/// Runs a script in which `disk` is a small disk of its own; `None` where nobody may mount one.
+/// Runs a script in which `disk` is a small disk of its own; `None` if mounting is not permitted.
 fn on_a_small_disk(home: &Home, script: &str) -> Option<home::Said> {
     fs::create_dir_all(home.path("disk")).unwrap();
     let run = |script: &str| {

@@ -1,4 +1,4 @@
-//! Processes that were restarted while a client was away: nobody takes the new one for the one before.
+//! Processes restarted while a client was disconnected: the new one is not mistaken for the previous one.
 
 use std::{
     sync::{Mutex, mpsc},
@@ -99,7 +99,7 @@ fn an_incarnation_outlives_the_server() {
     assert_eq!(client.call("process/terminate", ended).unwrap()["running"], true);
 }
 
-/// A client whose second connection gets no answer until it is let go on.
+/// A client whose second connection gets no response until it is released.
 struct Away {
     client: Client,
     go_on: mpsc::Sender<()>,

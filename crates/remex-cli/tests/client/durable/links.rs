@@ -14,7 +14,7 @@ fn lasting() -> Options {
     Options::default().detach_ttl(Duration::from_secs(3600))
 }
 
-/// Writes a line to `cat` and waits until it comes back.
+/// Writes a line to `cat` and waits for its echo.
 async fn echo(process: &Process, line: &str) {
     in_time("a write", process.write(format!("{line}\n").as_bytes())).await.unwrap();
     in_time("an echo", process.wait_for(&Until::Output(line.to_owned()))).await.unwrap();

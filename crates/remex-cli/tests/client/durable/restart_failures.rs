@@ -103,7 +103,7 @@ fn a_full_disk_evicts_a_process_whose_restart_failed_only_on_request() {
     fs::remove_file(filled).unwrap();
     precious.assert_there(&client);
     precious.fail(&client);
-    // Whoever asks for its disk space gets that.
+    // Its disk space is released on request.
     let collected = client.call("process/collect", json!({"scope": "session"})).unwrap();
     assert_eq!(collected["processes"][0]["processId"], "p", "{collected}");
     poll("the log to be deleted", || entry(&client, &session, "p").is_null());

@@ -1,4 +1,4 @@
-//! `process/restart`: whoever follows the process gets all of it, then its end, and then the new one.
+//! `process/restart`: followers get all output of the process, then its end, and then the new one.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const LAST: u64 = 400_000;
 /// And exactly as many bytes.
 const TOTAL: u64 = 2_688_895;
 
-/// Prints numbers and goes on running.
+/// Prints numbers and keeps running.
 fn start(more: &Value) -> Value {
     let script = format!("seq 1 {LAST}; exec sleep 1000");
     let output = json!({"retainBytes": 16 << 20, "overflow": more["overflow"]});

@@ -1,4 +1,4 @@
-//! `process/restart` of a process whose log is full because nobody reads it.
+//! `process/restart` of a process whose log is full because it is not read.
 
 use std::time::{Duration, Instant};
 

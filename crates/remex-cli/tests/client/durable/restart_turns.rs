@@ -33,7 +33,7 @@ fn left(other: &Client, session: &str) {
     });
 }
 
-/// Starts a process that ignores SIGTERM, in a session that nobody holds.
+/// Starts a process that ignores SIGTERM, in a detached session.
 fn stubborn(host: &DurableHost) -> String {
     let (client, session) = connect(host);
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done";

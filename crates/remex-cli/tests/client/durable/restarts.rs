@@ -333,7 +333,7 @@ async fn the_upgrade_command_replaces_server_and_keeper_without_ending_processes
         assert_eq!(line(&mut lines).await, "ready");
         processes.push((process, lines));
     }
-    // A termination that has begun goes on as well, with what is left of its time.
+    // A termination in progress continues as well, with its remaining time.
     let stubborn = Command::shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
         .start(&client)
         .await

@@ -46,7 +46,7 @@ async fn ten_floods_on_a_full_disk_pause_and_lose_nothing() {
     }
     let echo = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     fs::write(work.path().join("go"), "").unwrap();
-    // Nobody reads, so the disk fills, and all of them wait.
+    // The output is not read, so the disk fills, and all processes wait.
     let total = async |floods: &[remex_client::Process]| {
         let listed = client.processes().await.unwrap();
         let of_flood = |id: &str| floods.iter().any(|flood| flood.id() == id);

@@ -116,11 +116,11 @@ fn the_start_request_survives_a_server_crash_and_upgrade_without_touching_disk()
     assert_ne!(again["pid"], killed["pid"]);
     assert_eq!(output_of(&client, &session), "known /usr word\n");
     assert_nowhere(&host.state(), HIDDEN);
-    // Whoever comes back to the session controls what runs in it now.
+    // A client that resumes the session controls the process that runs now.
     let client = resume(&host, &session);
     client.call("process/signal", json!({"processId": "p", "signal": "SIGKILL"})).unwrap();
     client.event("p", "process/closed");
-    // Also what has ended, and is followed by nobody.
+    // Also a process that has exited and has no followers.
     let ended = restart(&client, &session, "after its end");
     assert_ne!(ended["pid"], again["pid"]);
     assert_eq!(output_of(&client, &session), "known /usr word\n");

@@ -118,7 +118,7 @@ async fn a_reloaded_quota_unblocks_a_process_waiting_for_space() {
     let retain = Retain::default().bytes(64 << 20).overflow(Overflow::Hold);
     let command = Command::new("head").arg("-c").arg("20000000").arg("/dev/zero").retain(retain);
     let process = command.start(&client).await.unwrap();
-    // Nobody reads, so it waits for space.
+    // Its output is not read, so it waits for space.
     state_with(&client, "a used quota", |state| state.used_bytes > Some(1 << 20)).await;
     host.reload(&limits("64MiB"));
     let larger = |state: &State| state.quota_bytes == Some(64 << 20) && counts(state).0 == Some(0);

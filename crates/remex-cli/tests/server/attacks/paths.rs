@@ -209,7 +209,7 @@ fn a_prefix_may_be_a_link_a_hard_link_is_inside_and_processes_are_not_confined()
         assert_eq!(error["data"]["kind"], "permissionDenied", "{name}: {error}");
     }
 
-    // A hard link is a name of its own, and which of them came first nobody knows.
+    // A hard link is indistinguishable from the original name.
     fs::hard_link(scene.path("out/f"), scene.path("in/hard")).expect("both are on one file system");
     assert_eq!(read(&scene.client("limited"), &scene.path("in/hard")).expect("it is inside"), "secret");
 

@@ -152,7 +152,7 @@ fn possible_leftovers_are_reported_and_no_other_process_is_killed() {
         assert!(message.ends_with(&format!(": {}", left[0].as_raw_nonzero())), "{message}");
     }
     assert!(!daemon.ended_within(Duration::ZERO), "the daemon of another process was killed");
-    // Whoever ends with the server, its tag or not.
+    // All that end with the server, with or without its tag.
     server.stop();
     fugitives.assert_gone("after the end of the server");
 }

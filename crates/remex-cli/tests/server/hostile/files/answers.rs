@@ -15,7 +15,7 @@ use crate::support::{PATIENCE, Place, Server, decode};
 
 const MIB: u64 = 1 << 20;
 
-/// A client that takes nothing until it is told to, and then compares without keeping anything.
+/// A client that reads nothing until requested, and then compares without buffering.
 struct Silent(BufReader<UnixStream>);
 
 impl Silent {

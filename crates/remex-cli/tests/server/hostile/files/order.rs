@@ -1,4 +1,4 @@
-//! The order of file requests: nobody waits for the requests of another client.
+//! The order of file requests: no client waits for the requests of another one.
 
 use std::{
     fs::{self, File},

@@ -14,7 +14,7 @@ use crate::support::{Client, PATIENCE, Place, Reader, Server, encode, start_para
 
 use super::cpu_ticks;
 
-/// Waits until nobody holds the session any more; the client itself would have to read to know.
+/// Waits until the session is detached; the client itself would have to read to know.
 fn wait_until_detached(onlooker: &Client, session: &Value) {
     let deadline = Instant::now() + PATIENCE;
     while is_attached(onlooker, session) {

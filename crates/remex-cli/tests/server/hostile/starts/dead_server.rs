@@ -28,7 +28,7 @@ const ESCAPES: [(&str, &str); 5] = [
 /// Starts everything that might escape.
 fn start_escapes(client: &Client) -> Vec<Watched> {
     let on_pipes = ESCAPES.into_iter().map(|(name, script)| (name, script, false));
-    // A terminal that nobody holds open hangs up.
+    // A terminal hangs up once its master is closed.
     let on_a_terminal = ("terminal", "trap '' HUP; setsid -w sh -c 'echo $$; exec sleep 1000'; true", true);
     let start = |(name, script, tty)| {
         client.start(name, &["/bin/sh", "-c", script], json!({"tty": tty}));
