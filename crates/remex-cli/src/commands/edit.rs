@@ -141,7 +141,7 @@ async fn check_writable(remote_path: &RemotePath) -> Result<(), Failure> {
         }
         // Only the write itself can find that out then.
         Err(Error::Interrupted { .. }) => Ok(()),
-        Err(error) => Err(Failure::from(error).with_clause("the editor was not opened").as_plain_failure()),
+        Err(error) => Err(Failure::from(error).with_clause("the editor was not opened").into_plain_failure()),
     }
 }
 

@@ -200,7 +200,7 @@ impl Failure {
     }
 
     /// Turns `NotFound` into a plain failure, for something that the user did not name.
-    pub(crate) fn as_plain_failure(mut self) -> Self {
+    pub(crate) fn into_plain_failure(mut self) -> Self {
         if self.kind == Kind::NotFound {
             self.kind = Kind::Failed;
         }

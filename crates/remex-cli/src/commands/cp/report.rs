@@ -462,9 +462,9 @@ fn explain(failure: CopyFailure) -> Failure {
     let cannot_copy = format!("cannot copy `{}`", plain(&label));
     match problem {
         // An entry that vanishes during the copy does not count as a missing source.
-        CopyProblem::Failed(error) => Failure::from(error).context(&cannot_copy).as_plain_failure(),
+        CopyProblem::Failed(error) => Failure::from(error).context(&cannot_copy).into_plain_failure(),
         CopyProblem::NotDeleted(error) => {
-            Failure::from(error).context(&format!("cannot delete `{}`", plain(&label))).as_plain_failure()
+            Failure::from(error).context(&format!("cannot delete `{}`", plain(&label))).into_plain_failure()
         }
         CopyProblem::Special => Failure::new(cannot_copy, "read it with `remex run` if you want its content")
             .because("it is a pipe, socket or device"),
