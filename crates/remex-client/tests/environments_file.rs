@@ -51,7 +51,7 @@ LANG = "C"
 }
 
 #[test]
-fn keys_that_are_not_known_are_ignored_and_told() {
+fn unknown_keys_are_ignored_with_a_warning() {
     let draft = parse(
         "colour = 'red'\ndefualt = 'a'\n[[environments]]\nid = 'a'\nurl = 'wss://host'\narg = 1\n[other]\nx = 1",
     )
@@ -70,7 +70,7 @@ fn keys_that_are_not_known_are_ignored_and_told() {
 }
 
 #[test]
-fn the_default_is_what_the_file_says_or_local_or_the_first() {
+fn the_default_is_that_of_the_file_or_local_or_the_first() {
     let two = "[[environments]]\nid = 'a'\nurl = '/a'\n[[environments]]\nid = 'b'\nurl = '/b'\n";
     for (head, default) in [
         ("", Some("local")),
@@ -88,7 +88,7 @@ fn the_default_is_what_the_file_says_or_local_or_the_first() {
 }
 
 #[test]
-fn relative_paths_begin_at_the_directory_of_the_file() {
+fn relative_paths_are_resolved_against_the_directory_of_the_file() {
     let definitions = parse(
         "[[environments]]\nid = 'a'\nprogram = 'bin/agent'\ncwd = 'work'\n\
          [[environments]]\nid = 'b'\nurl = 'unix:run.sock'\n\
@@ -309,7 +309,7 @@ fn an_id_may_have_64_characters_and_not_65() {
 }
 
 #[test]
-fn what_is_quoted_stays_on_one_short_line() {
+fn quoted_values_stay_on_one_short_line() {
     let told = parse(&format!("[[environments]]\nid = \"\\n{}\"\nurl = '/a'", "x".repeat(999)))
         .unwrap_err()
         .to_string();
@@ -318,7 +318,7 @@ fn what_is_quoted_stays_on_one_short_line() {
 }
 
 #[test]
-fn tokens_come_from_their_files_without_the_white_space() {
+fn tokens_are_read_from_their_files_and_trimmed() {
     let draft = parse(TOKENS).unwrap();
     assert!(!draft.has_token());
     let definitions = draft.with_tokens(|path| Ok(format!(" {}-s3cret\r\n", path.display()))).unwrap();
@@ -364,7 +364,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_looks_like_a_file_makes_the_parser_panic(lines in prop::collection::vec(line(), 0..20)) {
+    fn no_mutated_file_makes_the_parser_panic(lines in prop::collection::vec(line(), 0..20)) {
         let text = lines.join("\n");
         match parse(&text) {
             Ok(draft) => {
@@ -385,7 +385,7 @@ proptest! {
 }
 
 #[test]
-fn reconnecting_may_take_forever() {
+fn the_reconnect_timeout_may_be_unlimited() {
     let file =
         |value: &str| format!("[[environments]]\nid = 'a'\nurl = '/a'\nreconnect_timeout_sec = {value}");
     for (value, expected) in [("90", Duration::from_secs(90)), ("'forever'", Duration::MAX)] {

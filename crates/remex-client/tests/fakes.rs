@@ -50,7 +50,7 @@ fn refusal(error: Error) -> (ErrorKind, String) {
 }
 
 #[tokio::test]
-async fn a_kill_is_sigkill_and_a_graceful_end_is_sigterm() {
+async fn kill_sends_sigkill_and_graceful_termination_sigterm() {
     for client in both().await {
         let process = nap().start(&client).await.unwrap();
         process.kill().await.unwrap();
@@ -63,7 +63,7 @@ async fn a_kill_is_sigkill_and_a_graceful_end_is_sigterm() {
 }
 
 #[tokio::test]
-async fn a_terminate_tells_whether_the_process_was_running() {
+async fn terminate_returns_whether_the_process_was_running() {
     for client in both().await {
         let process = nap().id("p").start(&client).await.unwrap();
         let kill: wire::Terminate = serde_json::from_value(json!({"processId": "p"})).unwrap();
@@ -74,7 +74,7 @@ async fn a_terminate_tells_whether_the_process_was_running() {
 }
 
 #[tokio::test]
-async fn a_poll_tells_why_a_process_ended() {
+async fn poll_returns_why_a_process_ended() {
     for client in both().await {
         let process = nap().start(&client).await.unwrap();
         process.kill().await.unwrap();
@@ -151,7 +151,7 @@ async fn pipes_and_terminals_accept_input() {
 }
 
 #[tokio::test]
-async fn a_terminal_has_no_end_of_input() {
+async fn end_of_input_is_refused_on_a_terminal() {
     for client in both().await {
         let process = nap().terminal(TerminalSize::default()).start(&client).await.unwrap();
         assert_eq!(process.close_stdin().await.unwrap_err().kind(), Some(ErrorKind::NotSupported));
@@ -179,7 +179,7 @@ async fn the_id_of_a_known_process_is_refused() {
 }
 
 #[tokio::test]
-async fn a_refused_start_counts_as_none() {
+async fn a_refused_start_is_not_counted() {
     let server = FakeServer::new().on(NAP, Script::new());
     let client = connect(&server).await;
     drop(nap().id("p").start(&client).await.unwrap());
@@ -188,7 +188,7 @@ async fn a_refused_start_counts_as_none() {
 }
 
 #[tokio::test]
-async fn clients_have_ids_of_their_own() {
+async fn process_ids_are_per_client() {
     let server = FakeServer::new().on("login", Script::new().expect_input("ada\n").exit(0));
     let login = Command::new("login").id("p").stdin(Stdio::Piped);
     let (one, other) = (connect(&server).await, connect(&server).await);
@@ -202,7 +202,7 @@ async fn clients_have_ids_of_their_own() {
 }
 
 #[tokio::test]
-async fn input_that_cannot_arrive_ends_the_script() {
+async fn undeliverable_input_ends_the_script() {
     let server = FakeServer::new().on("login", Script::new().stdout("name? ").expect_input("ada\n").exit(0));
     let client = connect(&server).await;
     let piped = Command::new("login").stdin(Stdio::Piped);
@@ -225,7 +225,7 @@ async fn input_that_cannot_arrive_ends_the_script() {
 }
 
 #[tokio::test]
-async fn input_that_has_arrived_may_be_closed() {
+async fn input_can_be_closed_after_it_arrived() {
     let process = FakeProcess::new("p", Script::new().expect_input("ada\n"));
     process.write(b"ada\n").await.unwrap();
     process.close_stdin().await.unwrap();
@@ -233,7 +233,7 @@ async fn input_that_has_arrived_may_be_closed() {
 }
 
 #[tokio::test]
-async fn the_newest_event_has_the_number_that_a_server_gives_it() {
+async fn event_numbers_match_those_of_a_server() {
     let server = FakeServer::new().on("build", Script::new().stdout("one").stdout("two"));
     let client = connect(&server).await;
     let process = Command::new("build").start(&client).await.unwrap();
@@ -245,7 +245,7 @@ async fn the_newest_event_has_the_number_that_a_server_gives_it() {
 }
 
 #[tokio::test]
-async fn a_poll_never_goes_back() {
+async fn a_poll_cursor_never_moves_back() {
     let process = FakeProcess::new("p", Script::new().stdout("one"));
     let batch = process.read(7, 1024, Duration::ZERO).await.unwrap();
     assert_eq!((batch.chunks, batch.last_seq), (Vec::new(), 7));
@@ -261,7 +261,7 @@ async fn a_timeout_kills_a_fake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn output_postpones_the_end_of_an_idle_fake() {
+async fn output_resets_the_idle_timeout_of_a_fake() {
     let server = FakeServer::new().on(NAP, Script::new().expect_input("?").stdout("!"));
     let client = connect(&server).await;
     let began = Instant::now();
@@ -274,7 +274,7 @@ async fn output_postpones_the_end_of_an_idle_fake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_does_not_concern_a_process_that_has_exited() {
+async fn a_timeout_does_not_affect_an_exited_process() {
     let client = connect(&FakeServer::new().on("true", Script::new().exit(0))).await;
     let process = Command::new("true").timeout(Duration::from_secs(20)).start(&client).await.unwrap();
     sleep(Duration::from_secs(60)).await;

@@ -20,19 +20,19 @@ const SESSION_HEADER: &str = "mcp-session-id";
 /// How long the reason of a cancellation may take to arrive.
 const REASON_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many cancellations are remembered that no call has noticed.
+/// The most remembered cancellations without a matching call.
 const MAX_CANCELLED: usize = 1024;
 
-/// Why nobody waits for a call any more.
+/// Why a call was abandoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// The client has cancelled it.
     Cancelled,
-    /// The client, or this program, ends; what it has started goes on.
+    /// The client disconnected, or this program exits; started processes keep running.
     Gone,
 }
 
-/// The calls that a client has cancelled, so that this differs from a client that goes away.
+/// The calls that a client has cancelled, to distinguish a cancellation from a disconnect.
 #[derive(Debug, Default)]
 pub(crate) struct Cancellations {
     ids: Mutex<HashSet<RequestId>>,
@@ -67,7 +67,7 @@ impl Cancellations {
 pub(crate) struct Call {
     peer: Peer<RoleServer>,
     progress_token: Option<ProgressToken>,
-    /// Cancelled also when the client goes away.
+    /// Also cancelled when the client disconnects.
     cancellation: CancellationToken,
     id: RequestId,
     tools: Tools,
@@ -98,11 +98,11 @@ impl Call {
         let Some(token) = &self.progress_token else { return };
         #[expect(clippy::cast_precision_loss, reason = "the protocol has no integers here")]
         let params = ProgressNotificationParam::new(token.clone(), progress as f64).with_message(message);
-        // A client that is gone needs no progress.
+        // A disconnected client needs no progress.
         let _ = self.peer.notify_progress(params).await;
     }
 
-    /// Waits for a future, unless nobody waits for the call any more.
+    /// Waits for a future, unless the call is abandoned.
     pub(crate) async fn unless_stopped<T>(&self, future: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::select! {
             biased;

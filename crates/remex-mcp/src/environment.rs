@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 
 use crate::answer::ToolError;
 
-/// The client name that servers are told.
+/// The client name sent to servers.
 const CLIENT_NAME: &str = "remex-mcp";
 
 /// How long a lost connection is re-established before a call fails.

@@ -158,7 +158,7 @@ impl Http {
             mcp,
             sessions: SessionTable::new(sessions),
             slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-            strangers: Mutex::default(),
+            unauthenticated: Mutex::default(),
         });
         loop {
             match self.listener.accept().await {
@@ -180,13 +180,13 @@ struct Guard {
     sessions: SessionTable,
     slots: Arc<Semaphore>,
     /// Connections that have not presented the token yet, the oldest first.
-    strangers: Mutex<VecDeque<(Arc<Connection>, AbortHandle)>>,
+    unauthenticated: Mutex<VecDeque<(Arc<Connection>, AbortHandle)>>,
 }
 
 /// A connection; with a slot once its client has presented the token.
 #[derive(Debug, Default)]
 struct Connection {
-    /// Where its client has connected to, and from; `None` if it has disconnected at once.
+    /// The local and the peer address; `None` if the client disconnected at once.
     ends: Option<(SocketAddr, SocketAddr)>,
     slot: OnceLock<OwnedSemaphorePermit>,
     admitted: Notify,
@@ -196,7 +196,7 @@ impl Guard {
     /// Serves a connection.
     fn welcome(self: &Arc<Self>, stream: TcpStream) {
         // Held until the connection is listed, so that it cannot end before.
-        let mut strangers = self.strangers();
+        let mut unauthenticated = self.unauthenticated();
         let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?))).ok();
         let (guard, connection) = (Arc::clone(self), Arc::new(Connection { ends, ..Connection::default() }));
         let served = Arc::clone(&connection);
@@ -222,21 +222,21 @@ impl Guard {
                 () = stays_a_stranger => tracing::debug!("a connection ended: it presented no token"),
                 _ = token.changed() => tracing::debug!("a connection ended: the token was replaced"),
             }
-            guard.strangers().retain(|(other, _)| !Arc::ptr_eq(other, &served));
+            guard.unauthenticated().retain(|(other, _)| !Arc::ptr_eq(other, &served));
         });
-        if strangers.len() >= MAX_STRANGERS
-            && let Some((_, oldest)) = strangers.pop_front()
+        if unauthenticated.len() >= MAX_STRANGERS
+            && let Some((_, oldest)) = unauthenticated.pop_front()
         {
             oldest.abort();
         }
-        strangers.push_back((connection, task.abort_handle()));
+        unauthenticated.push_back((connection, task.abort_handle()));
     }
 
-    fn strangers(&self) -> MutexGuard<'_, VecDeque<(Arc<Connection>, AbortHandle)>> {
-        lock(&self.strangers)
+    fn unauthenticated(&self) -> MutexGuard<'_, VecDeque<(Arc<Connection>, AbortHandle)>> {
+        lock(&self.unauthenticated)
     }
 
-    /// Checks who is at the other end of a connection, once.
+    /// Checks the peer of a connection, once.
     async fn check(&self, connection: &Connection) -> Result<(), String> {
         if connection.slot.get().is_some() {
             return Ok(());
@@ -257,7 +257,7 @@ impl Guard {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return false };
         let _ = connection.slot.set(slot);
         connection.admitted.notify_one();
-        self.strangers().retain(|(other, _)| !Arc::ptr_eq(other, connection));
+        self.unauthenticated().retain(|(other, _)| !Arc::ptr_eq(other, connection));
         true
     }
 

@@ -27,7 +27,7 @@ use crate::{
 /// How much one read returns at most.
 const READ_BYTES: u64 = 1 << 20;
 
-/// How much output tells whether it is binary.
+/// How much output is sampled to detect binary data.
 const SAMPLE: usize = 16 << 10;
 
 /// The longest output that is read as a whole; more than a server keeps.
@@ -89,7 +89,7 @@ pub(crate) struct Report {
     first_omitted: Option<u64>,
     #[serde(skip)]
     is_binary: bool,
-    /// The exit as the server tells it.
+    /// The exit as reported by the server.
     #[serde(skip)]
     pub(crate) exit: Option<Exit>,
     /// Whether everything that the process will ever write is in this or earlier reports.
@@ -111,14 +111,14 @@ impl From<StepOutcome> for Reason {
 impl OutputPosition {
     /// Returns the position before the first output.
     pub(crate) fn new(process: ProcessRef) -> Self {
-        // A call says how long it waits.
+        // Each call has its own wait time.
         let limits = Limits::default().yield_min(Duration::ZERO).yield_max(Duration::MAX);
         Self { reader: StepReader::new(process, limits), lines: Some(0) }
     }
 
-    /// Reads on until the condition holds, the process ends or the time is over.
+    /// Reads until the condition holds, the process ends or the time is over.
     ///
-    /// What a call has read that fails, or that nobody waits for any more, is read again by the next one.
+    /// The output read by a failed or abandoned call is returned again by the next one.
     pub(crate) async fn follow(
         &mut self,
         process: &ProcessRef,
@@ -147,7 +147,7 @@ impl OutputPosition {
     }
 }
 
-/// Reports progress to a client that wants to hear of it, as long as it is polled.
+/// Reports progress to a client that requested it, as long as this is polled.
 async fn report_progress(call: &Call, seen: &Mutex<Seen>) -> Infallible {
     if !call.wants_progress() {
         return pending().await;
@@ -252,7 +252,7 @@ impl Report {
     }
 }
 
-/// What one call has seen of the raw output of a process.
+/// Statistics of the raw output that one call has read.
 #[derive(Debug, Default)]
 struct Seen {
     /// How many lines end before the position; unknown if output is no longer kept.
@@ -261,7 +261,7 @@ struct Seen {
     end: Vec<u8>,
     /// How much output there was, except that of a terminal.
     total: u64,
-    /// How much of that was looked at.
+    /// How much of that was sampled.
     sampled: usize,
     /// Control characters that no text has.
     controls: u64,
@@ -288,7 +288,7 @@ impl Seen {
         }
     }
 
-    /// Counts what tells binary output from text.
+    /// Counts bytes that distinguish binary output from text.
     fn sample(&mut self, bytes: &[u8]) {
         let is_control = |byte: &&u8| **byte < 7 || (14..27).contains(*byte) || (28..32).contains(*byte);
         self.total += bytes.len() as u64;

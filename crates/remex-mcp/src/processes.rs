@@ -1,4 +1,4 @@
-//! Processes by name: on one environment, whoever started them.
+//! Finds the processes of one environment by name, including those of other clients.
 //!
 //! Start at [`find`].
 
@@ -13,7 +13,7 @@ use crate::{answer::ToolError, environment::Environment};
 pub(crate) async fn list(environment: &Environment, client: &Client) -> Result<Vec<ProcessInfo>, ToolError> {
     let mut processes = client.processes().await?;
     if environment.is_confined() {
-        // Input to a shell that somebody else has started would be a way out.
+        // Input to an unconfined shell of another client would escape the sandbox.
         processes.retain(|process| process.session_id == client.session_id());
     }
     processes.sort_by_key(|process| std::cmp::Reverse(process.started_at_ms));

@@ -12,7 +12,7 @@ use rmcp::{
 
 use crate::{Tools, answer::call_result, call::Call};
 
-/// What a client tells its model about these tools.
+/// The instructions for models.
 const INSTRUCTIONS: &str = "Tools to run commands and change files on this machine or on remote ones. Start long-running \
 commands with `run_command` and a `name`; they go on running after `wait_seconds`, and even after this conversation. \
 Read before you edit, and pass the `hash` that you got as `if_match` when others may change the file too.";
@@ -68,7 +68,7 @@ impl ServerHandler for Tools {
 ///
 /// # Errors
 ///
-/// A sentence, if the client does not begin as the protocol says.
+/// A sentence, if the client violates the handshake of the protocol.
 pub async fn serve_stdio(tools: Tools) -> Result<(), String> {
     let service = match Box::pin(tools.clone().serve(stdio())).await {
         Ok(service) => service,

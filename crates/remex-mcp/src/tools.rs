@@ -95,7 +95,7 @@ struct ListedEnvironments {
     environments: Vec<String>,
 }
 
-/// One tool: what it needs, what it is, and what it does to the world.
+/// One tool: its permissions, description, effect and arguments.
 struct ToolSpec {
     kind: Kind,
     name: &'static str,
@@ -127,9 +127,9 @@ enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     ReadOnly,
-    /// Changes nothing, but says each thing only once.
+    /// Changes nothing, but returns each piece of output only once.
     Consumes,
-    /// May change or remove what is there; doing it again changes nothing more.
+    /// May change or remove existing data; repeating the call has no further effect.
     Idempotent,
     /// May do anything.
     Anything,
@@ -341,7 +341,7 @@ impl Tools {
     pub async fn close(&self) {
         self.begin_close();
         for environment in &self.shared.environments {
-            // One that does not respond must not hold up the end.
+            // An unresponsive environment must not delay the exit.
             let _ = tokio::time::timeout(CLOSE_PATIENCE, environment.close()).await;
         }
     }

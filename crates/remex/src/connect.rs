@@ -11,7 +11,7 @@ use remex_client::{
 
 use crate::environments::{self, configured};
 
-/// Why there is no connection to an environment.
+/// Why connecting to an environment failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {

@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_judged_by_who_owns_them_and_what_others_can_do() {
+    fn files_are_judged_by_owner_and_permissions() {
         use Owner::{Other, Root, User};
         for (owner, mode, programs, token) in [
             (User, 0o600, true, true),

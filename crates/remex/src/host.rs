@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_that_runs_nothing_is_none() {
+    fn a_shell_that_refuses_logins_is_not_a_shell() {
         assert_eq!(usable_shell(Path::new("/bin/sh")), Some(Shell::new("sh", "/bin/sh")));
         for path in ["", "sh", "/", "/bin", "/bin/false", "/usr/sbin/nologin", "/etc/passwd", "/nowhere/sh"] {
             assert_eq!(usable_shell(Path::new(path)), None, "{path}");

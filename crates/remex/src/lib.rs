@@ -5,7 +5,7 @@
 //! Only this library reads environment variables and inspects the host, and only in [`config_from_env`],
 //! [`Local::here`], [`connect()`] and [`environments`].
 //!
-//! The server needs Linux. Elsewhere only [`environments`] and [`units`] are there.
+//! The server needs Linux. Elsewhere only [`environments`] and [`units`] are available.
 
 mod connect;
 pub mod environments;

@@ -26,7 +26,7 @@ pub use sandbox::{SandboxError, sandbox_floor};
 
 use crate::environments;
 
-/// What a server is told besides its environment.
+/// The configuration of a server.
 ///
 /// ```
 /// use std::path::Path;

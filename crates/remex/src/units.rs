@@ -1,6 +1,6 @@
 //! Times and sizes as people write them in flags and files: `500ms`, `24h`, `64MiB`.
 //!
-//! Pure. What is written can be read back.
+//! Pure. Formatted values can be parsed back.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read_back() {
+    fn formatted_units_can_be_parsed_back() {
         for ms in [0, 1, 999, 1000, 1001, 60_000, 3_600_000, 86_400_000, u64::MAX] {
             let time = Duration::from_millis(ms);
             assert_eq!(parse_duration(&show_duration(time)), Some(time), "{ms}");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_unit_or_overflows_is_refused() {
+    fn values_without_a_unit_or_that_overflow_are_refused() {
         for text in ["", "5", "s", "-5s", "5 s s", "5S", "1.5s", "18446744073709551615d"] {
             assert_eq!(parse_duration(text), None, "{text}");
         }

@@ -241,7 +241,7 @@ fn the_layer_test_sees_what_the_root_exports() {
 }
 
 #[test]
-fn unsafe_code_stands_in_one_crate() {
+fn unsafe_code_is_confined_to_one_crate() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let denial = lines_of(&manifest, "[workspace.lints.rust]").find(|line| line.starts_with("unsafe_code"));
     assert_eq!(denial, Some("unsafe_code = \"deny\""), "the workspace does not deny unsafe code");

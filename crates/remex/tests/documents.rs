@@ -28,7 +28,7 @@ fn design_pages() -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
-fn what_the_design_documents_name_is_in_the_code() {
+fn names_in_the_design_documents_exist_in_the_code() {
     let index = &*INDEX;
     let mut missing = Vec::new();
     for page in design_pages() {
@@ -64,7 +64,7 @@ fn values_in_the_design_documents_are_those_of_the_constants() {
 }
 
 #[test]
-fn what_comments_name_is_in_the_code() {
+fn names_in_comments_exist_in_the_code() {
     let index = &*INDEX;
     let mut missing = Vec::new();
     for file in index.sources() {
@@ -87,7 +87,7 @@ fn what_comments_name_is_in_the_code() {
 }
 
 #[test]
-fn links_between_documents_lead_somewhere() {
+fn links_between_documents_resolve() {
     let index = &*INDEX;
     let mut anchors = BTreeMap::new();
     for page in index.documents() {
@@ -113,7 +113,7 @@ fn links_between_documents_lead_somewhere() {
 }
 
 #[test]
-fn sections_of_the_protocol_that_are_referred_to_exist() {
+fn referenced_sections_of_the_protocol_exist() {
     let index = &*INDEX;
     let protocol = read("PROTOCOL.md");
     let numbers: Vec<_> = prose(&protocol)
@@ -158,7 +158,7 @@ fn pages_are_short() {
 }
 
 #[test]
-fn names_that_are_gone_are_found() {
+fn obsolete_names_are_detected() {
     let index = &*INDEX;
     for gone in [
         "gone~gone.rs",
@@ -194,7 +194,7 @@ fn names_that_are_gone_are_found() {
 }
 
 #[test]
-fn parts_of_a_line_are_found() {
+fn code_spans_of_a_line_are_parsed() {
     assert_eq!(spans("a `b` and `c::d`, then `e").collect::<Vec<_>>(), ["b", "c::d"]);
     assert_eq!(links("[a](b.md#c) `[x](y)` [d](#e) [f](https://g)").collect::<Vec<_>>(), ["b.md#c", "#e"]);
     assert_eq!(
@@ -332,7 +332,7 @@ fn joined(page: &str, path: &str) -> String {
 }
 
 #[test]
-fn the_index_sees_what_a_type_has() {
+fn the_index_contains_members_of_a_type() {
     let index = &*INDEX;
     assert!(list("crates/remex/tests").iter().any(|file| file == "crates/remex/tests/documents.rs"));
     assert!(is_identifier("a_B1") && !is_identifier("1a") && !is_identifier(""));

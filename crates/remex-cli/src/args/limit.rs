@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_limit_is_explained() {
+    fn an_invalid_limit_is_explained() {
         for (text, part) in [
             ("memory", "write `NAME=VALUE`"),
             (

@@ -25,7 +25,7 @@ impl Candidate {
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
     /// What the word at the cursor can be.
-    pub(crate) wanted: Wanted,
+    pub(crate) expected: Expected,
     /// The word at the cursor, as typed so far.
     pub(crate) word: &'a str,
     /// The prefix of that word that is kept, such as `--on=`.
@@ -37,7 +37,7 @@ pub(crate) struct Line<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum Expected {
     Nothing,
     /// One of these.
     Words(Vec<Candidate>),
@@ -77,14 +77,14 @@ impl<'a> Line<'a> {
         for word in before {
             walk.pass(word);
         }
-        let (wanted, value) = walk.wanted(word);
+        let (expected, value) = walk.expected(word);
         let on = walk.on.or_else(|| std::env::var("REMEX_ON").ok()).filter(|on| !on.is_empty());
-        let wanted = match wanted {
+        let expected = match expected {
             // Programs and directories of a remote host are not known here.
-            Wanted::Program | Wanted::LocalPath if on.is_some() => Wanted::Nothing,
-            wanted => wanted,
+            Expected::Program | Expected::LocalPath if on.is_some() => Expected::Nothing,
+            expected => expected,
         };
-        Self { wanted, word, before: &word[..word.len() - value.len()], value, on }
+        Self { expected, word, before: &word[..word.len() - value.len()], value, on }
     }
 }
 
@@ -155,31 +155,33 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns what the word at the cursor can be, and the part of the word to replace.
-    fn wanted<'w>(&self, word: &'w str) -> (Wanted, &'w str) {
+    fn expected<'w>(&self, word: &'w str) -> (Expected, &'w str) {
         if let Some(option) = self.value_of {
             return (value_of(option), word);
         }
         if !self.is_verbatim && word.starts_with('-') {
             let assigned = word.strip_prefix("--").and_then(|option| option.split_once('='));
             return match assigned {
-                Some((name, value)) => (self.long(name).map_or(Wanted::Nothing, value_of), value),
-                None => (Wanted::Words(self.options()), word),
+                Some((name, value)) => (self.long(name).map_or(Expected::Nothing, value_of), value),
+                None => (Expected::Words(self.options()), word),
             };
         }
         if self.positionals == 0 && self.command.has_subcommands() {
-            return (Wanted::Words(self.subcommands()), word);
+            return (Expected::Words(self.subcommands()), word);
         }
-        let wanted = match self.positional() {
-            Some(argument) if argument.is_trailing_var_arg_set() && self.positionals > 0 => Wanted::LocalPath,
+        let expected = match self.positional() {
+            Some(argument) if argument.is_trailing_var_arg_set() && self.positionals > 0 => {
+                Expected::LocalPath
+            }
             Some(argument) => value_of(argument),
-            None => Wanted::Nothing,
+            None => Expected::Nothing,
         };
-        let wanted = match (wanted, self.parent.get_name(), self.command.get_name()) {
-            (Wanted::Process, "env", "add") => Wanted::Nothing,
-            (Wanted::Process, "env", _) => Wanted::Environment,
-            (wanted, ..) => wanted,
+        let expected = match (expected, self.parent.get_name(), self.command.get_name()) {
+            (Expected::Process, "env", "add") => Expected::Nothing,
+            (Expected::Process, "env", _) => Expected::Environment,
+            (expected, ..) => expected,
         };
-        (wanted, word)
+        (expected, word)
     }
 
     fn long(&self, name: &str) -> Option<&'a Arg> {
@@ -228,36 +230,36 @@ fn first_line(help: &str) -> String {
 }
 
 /// Returns what an argument accepts, judging by its value name in the help.
-fn value_of(argument: &Arg) -> Wanted {
+fn value_of(argument: &Arg) -> Expected {
     if !takes_value(argument) {
-        return Wanted::Nothing;
+        return Expected::Nothing;
     }
     let possible = argument.get_possible_values();
     if !possible.is_empty() {
         let shown = possible.iter().filter(|value| !value.is_hide_set());
         let about = |value: &clap::builder::PossibleValue| value.get_help().map(ToString::to_string);
-        return Wanted::Words(
+        return Expected::Words(
             shown.map(|value| Candidate::new(value.get_name(), about(value).unwrap_or_default())).collect(),
         );
     }
     let name = argument.get_value_names().and_then(|names| names.first()).map(clap::builder::Str::as_str);
     match name.unwrap_or_default() {
-        "ENV|URL" | "ENV" => Wanted::Environment,
-        "NAME" if argument.is_positional() => Wanted::Process,
-        "NAME|ENV:PATH" => Wanted::ProcessOrPath,
-        "SIGNAL" => Wanted::Signal,
-        "[ENV:]PATH" | "SRC" | "DST" => Wanted::Path,
-        "DIR" | "PATH" => Wanted::LocalPath,
+        "ENV|URL" | "ENV" => Expected::Environment,
+        "NAME" if argument.is_positional() => Expected::Process,
+        "NAME|ENV:PATH" => Expected::ProcessOrPath,
+        "SIGNAL" => Expected::Signal,
+        "[ENV:]PATH" | "SRC" | "DST" => Expected::Path,
+        "DIR" | "PATH" => Expected::LocalPath,
         "POLICY" => {
             let policies = restart::POLICIES.iter();
-            Wanted::Words(policies.map(|(word, about)| Candidate::new(*word, *about)).collect())
+            Expected::Words(policies.map(|(word, about)| Candidate::new(*word, *about)).collect())
         }
-        "COMMAND" => Wanted::Program,
+        "COMMAND" => Expected::Program,
         "NAME=VALUE" => {
             let names = limit::NAMES.iter();
-            Wanted::Words(names.map(|(name, about)| Candidate::new(format!("{name}="), *about)).collect())
+            Expected::Words(names.map(|(name, about)| Candidate::new(format!("{name}="), *about)).collect())
         }
-        _ => Wanted::Nothing,
+        _ => Expected::Nothing,
     }
 }
 
@@ -265,21 +267,21 @@ fn value_of(argument: &Arg) -> Wanted {
 mod tests {
     use super::*;
 
-    fn wanted(words: &str) -> (String, String, Option<String>) {
+    fn expectation(words: &str) -> (String, String, Option<String>) {
         let words: Vec<_> = words.split(' ').map(str::to_owned).collect();
         let line = Line::read(&words);
-        let wanted = match line.wanted {
-            Wanted::Words(words) => {
+        let expected = match line.expected {
+            Expected::Words(words) => {
                 let words = words.into_iter().map(|candidate| candidate.word);
                 words.filter(|word| word.starts_with(line.value)).collect::<Vec<_>>().join(" ")
             }
             other => format!("{other:?}"),
         };
-        (wanted, line.before.to_owned(), line.on)
+        (expected, line.before.to_owned(), line.on)
     }
 
     #[test]
-    fn a_line_wants_what_its_next_argument_is() {
+    fn completion_depends_on_the_next_argument() {
         for (words, expected) in [
             ("remex k", "kill"),
             ("remex env te", "test"),
@@ -314,16 +316,16 @@ mod tests {
             ("remex env add ", "Nothing"),
             ("remex nonsense ", "Nothing"),
         ] {
-            assert_eq!(wanted(words).0, expected, "{words}");
+            assert_eq!(expectation(words).0, expected, "{words}");
         }
     }
 
     #[test]
-    fn the_place_is_known_however_it_was_said() {
+    fn the_environment_is_recognized_in_every_spelling() {
         for words in ["remex kill --on build ", "remex kill --on=build "] {
-            assert_eq!(wanted(words), ("Process".to_owned(), String::new(), Some("build".to_owned())));
+            assert_eq!(expectation(words), ("Process".to_owned(), String::new(), Some("build".to_owned())));
         }
-        let (wanted, before, _) = wanted("remex kill --on=b");
-        assert_eq!((wanted.as_str(), before.as_str()), ("Environment", "--on="));
+        let (expected, before, _) = expectation("remex kill --on=b");
+        assert_eq!((expected.as_str(), before.as_str()), ("Environment", "--on="));
     }
 }

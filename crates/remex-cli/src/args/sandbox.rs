@@ -14,7 +14,7 @@ pub(crate) struct Confine {
     /// Whether it has the network: `on`, `off`, or `allow=HOST[:PORT],…` for some hosts through the server's proxy, where
     /// `HOST` is a name, `*.DOMAIN`, `*` or an address; repeatable
     #[arg(long, value_name = "ACCESS", value_parser = net)]
-    pub(crate) net: Vec<Net>,
+    pub(crate) net: Vec<NetworkAccess>,
 
     /// With `--sandbox`: a path that it may read; repeatable
     #[arg(long, value_name = "PATH", requires = "sandbox")]
@@ -39,20 +39,20 @@ pub(crate) enum Profile {
 
 /// Access to the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Net {
+pub(crate) enum NetworkAccess {
     On,
     Off,
     /// To these hosts.
     Allow(Vec<String>),
 }
 
-fn net(text: &str) -> Result<Net, String> {
+fn net(text: &str) -> Result<NetworkAccess, String> {
     match text {
-        "on" => Ok(Net::On),
-        "off" => Ok(Net::Off),
+        "on" => Ok(NetworkAccess::On),
+        "off" => Ok(NetworkAccess::Off),
         _ => match text.strip_prefix("allow=") {
             Some(hosts) if hosts.split(',').all(|host| !host.is_empty()) => {
-                Ok(Net::Allow(hosts.split(',').map(str::to_owned).collect()))
+                Ok(NetworkAccess::Allow(hosts.split(',').map(str::to_owned).collect()))
             }
             Some(_) => Err("a host in the list is empty".to_owned()),
             None => Err("it is neither `on`, `off` nor `allow=HOST,…`".to_owned()),

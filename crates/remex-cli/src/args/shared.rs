@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// Takes a path and names it from the root at once: whoever uses it later may look from another directory.
+/// Takes a path and makes it absolute at once: the working directory may change before it is used.
 pub(crate) fn absolute() -> impl clap::builder::TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute)
 }

@@ -128,7 +128,7 @@ fn is_given_up(row: &Row) -> bool {
     row.is_running() && row.client_name == CLIENT_NAME && !row.attached && row.expires_at_ms.is_some()
 }
 
-/// Keeps the session of a process that its client may have left, and returns whether that succeeded.
+/// Keeps the session of a process whose client may have disconnected, and returns whether that succeeded.
 ///
 /// If its client returns after all, that asks for the old time again.
 async fn adopt(
@@ -142,11 +142,11 @@ async fn adopt(
     let session = sessions.iter().find(|session| session.session_id == row.entry.session_id);
     let is_kept = session.is_some_and(|session| session.expires_at_ms != row.expires_at_ms);
     // A server of an earlier version cannot do that for the session of another connection.
-    Ok(is_kept || take_up(endpoint, row).await)
+    Ok(is_kept || extend_session(endpoint, row).await)
 }
 
 /// Keeps the session of a process by resuming it for a moment, which needs a connection of its own.
-async fn take_up(endpoint: &Endpoint, row: &Row) -> bool {
+async fn extend_session(endpoint: &Endpoint, row: &Row) -> bool {
     let session = Session::Resume { id: row.entry.session_id.clone(), takeover: false };
     let adopted = endpoint
         .connect(|options: &mut Options| {
@@ -159,7 +159,7 @@ async fn take_up(endpoint: &Endpoint, row: &Row) -> bool {
             client.close().await;
             true
         }
-        // Its client came back first.
+        // Its client reconnected first.
         Err(_) => false,
     }
 }

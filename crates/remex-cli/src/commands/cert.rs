@@ -57,12 +57,12 @@ fn new(flags: &New) -> Outcome {
     write_new(&certificate, &signed.pem(), 0o644)?;
     drop(lock);
     let pin = Pin::of_key(&pair.subject_public_key_info());
-    print::out(report(flags, &names, &authority, &Made { certificate, key, pin }))?;
+    print::out(report(flags, &names, &authority, &CreatedFiles { certificate, key, pin }))?;
     Ok(0)
 }
 
-/// What was made.
-struct Made {
+/// The files of the new certificate.
+struct CreatedFiles {
     certificate: PathBuf,
     key: PathBuf,
     pin: Pin,
@@ -70,7 +70,7 @@ struct Made {
 
 /// The names of a certificate.
 struct Names {
-    /// What the files are called.
+    /// The base name of the files.
     file: String,
     common: String,
     alternative: Vec<SanType>,
@@ -227,7 +227,7 @@ fn set_lifetime(params: &mut CertificateParams, lifetime: Duration) {
     params.not_after = now + lifetime;
 }
 
-fn report(flags: &New, names: &Names, authority: &Authority, made: &Made) -> String {
+fn report(flags: &New, names: &Names, authority: &Authority, made: &CreatedFiles) -> String {
     let shown = |path: &Path| shell_word(&path.display().to_string()).into_owned();
     let (ca, certificate, key) = (shown(&authority.certificate), shown(&made.certificate), shown(&made.key));
     let mut text = String::new();

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn bash_gets_what_follows_its_last_word_break() {
+    fn bash_completions_start_after_its_last_word_break() {
         let breaks = " \t\n\"'@><=;|&(:";
         for (line, candidate, rest) in [
             ("remex ls build:s", "build:site/", "site/"),

@@ -46,7 +46,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
         }
         Some(word) => {
             let endpoint = Endpoint::selected(&flags.origin.selected(word), flags.token_file.as_deref())?;
-            there(&endpoint, flags.timeout).await?
+            check_server(&endpoint, flags.timeout).await?
         }
     };
     let ok = !finding::any_failed(&checks);
@@ -64,7 +64,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 }
 
 /// Checks a server, and its host as far as possible.
-async fn there(endpoint: &Endpoint, limit: Duration) -> Result<Vec<Finding>, Failure> {
+async fn check_server(endpoint: &Endpoint, limit: Duration) -> Result<Vec<Finding>, Failure> {
     let mut report = probe(endpoint, limit).await?;
     if let Some(client) = &report.client {
         report.findings.extend(durability::check(client, limit).await);

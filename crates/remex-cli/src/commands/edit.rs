@@ -114,7 +114,7 @@ async fn read(remote_path: &RemotePath) -> Result<Option<Vec<u8>>, Failure> {
     Ok(Some(fs.read(&remote_path.path).await?.to_vec()))
 }
 
-/// Fails if the file cannot be written, before somebody spends time on editing it.
+/// Fails if the file cannot be written, before the user spends time on editing it.
 ///
 /// Prepares the very write that follows the editor, and discards it: the file and its directory stay unchanged.
 async fn check_writable(remote_path: &RemotePath) -> Result<(), Failure> {
@@ -139,9 +139,9 @@ async fn check_writable(remote_path: &RemotePath) -> Result<(), Failure> {
             let _ = client.call(Close { handle_id, discard: true }).await;
             Ok(())
         }
-        // Only the write itself can say it then.
+        // Only the write itself can find that out then.
         Err(Error::Interrupted { .. }) => Ok(()),
-        Err(error) => Err(Failure::from(error).with_clause("the editor was not opened").on_the_way()),
+        Err(error) => Err(Failure::from(error).with_clause("the editor was not opened").into_plain_failure()),
     }
 }
 

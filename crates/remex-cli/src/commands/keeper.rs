@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Runs until there is nothing left to keep.
+/// Runs until no processes or logs are left to keep.
 pub(crate) fn run(flags: &Flags) -> Outcome {
     if let Some(version) = flags.check_tables {
         let Some(answer) = remex_engine::supports_handover(version) else { return Ok(1) };
@@ -34,7 +34,7 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
     tracing_subscriber::fmt()
         .with_writer(|| EscapedLines(std::io::stderr()))
         .with_ansi(false)
-        // The server logs its processes, and nobody rotates this log.
+        // The server logs its processes, and this log is never rotated.
         .with_env_filter(EnvFilter::new("info,remex_server::engine=warn"))
         .init();
     remex_server::raise_file_limit();
@@ -89,7 +89,7 @@ fn terminated() -> impl Future<Output = ()> {
     }
 }
 
-/// Tells the server that it can connect.
+/// Notifies the server that it can connect.
 fn ready() {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "ready").and_then(|()| out.flush());

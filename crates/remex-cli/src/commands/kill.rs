@@ -151,7 +151,7 @@ impl<'a> EndedProcess<'a> {
     }
 }
 
-/// What was done to a process.
+/// The outcome for one process.
 struct Done {
     /// A description for people.
     text: String,

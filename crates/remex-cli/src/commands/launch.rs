@@ -63,11 +63,11 @@ pub(crate) struct Launch<'a> {
     pub(crate) name: Option<String>,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) mode: RunMode,
-    /// How long to try to reconnect, if the user says so.
+    /// How long to try to reconnect, if the user sets it.
     pub(crate) reconnect: Option<Duration>,
 }
 
-/// What is started.
+/// The command to start.
 #[derive(Clone, Debug)]
 pub(crate) enum CommandLine {
     Given(Vec<OsString>),
@@ -206,7 +206,7 @@ impl Launch<'_> {
             argv.split_first().ok_or_else(|| Failure::usage("no command given", "add it after `--`"))?;
         let mut command = Command::new(program).args(args).id(name);
         command = match self.endpoint.kind {
-            // What is only for this user is not shown to another one.
+            // Variables of this user are not passed to another one.
             _ if self.user.is_some() => command,
             EndpointKind::InProcess => command.inherit(Inherit::All).secrets(Secrets::Inherited),
             // A long-running server may have an outdated environment.
@@ -261,7 +261,7 @@ impl Launch<'_> {
     fn retain(&self) -> Retain {
         let background = Retain::default().bytes(BACKGROUND_RETAIN_BYTES).after_close(BACKGROUND_RETAIN_TIME);
         match self.mode {
-            // What it has written until it ends waits for the client as long as that may come back.
+            // Its output is held for as long as the client may reconnect.
             RunMode::Foreground => Retain::default()
                 .bytes(FOREGROUND_RETAIN_BYTES)
                 .after_close(self.endpoint.reconnect_window(self.reconnect).max(CLOSED_RETAIN_TIME))

@@ -14,7 +14,7 @@ use remex_client::process::{OutputBatch, Stream};
 use tokio::task::JoinSet;
 
 use self::{
-    lines::Unsure,
+    lines::PartialFirstLine,
     selection::{Context, Criteria, Item, LineFormat, Matching, Missing, Select, Selection},
     source::{Position, Source},
 };
@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// How long the output may stay open after the exit before the user is told.
+/// How long the output may stay open after the exit before a notice is printed.
 const OPEN_OUTPUT_NOTICE: Duration = Duration::from_secs(1);
 
 /// How long a line is likely to be, how much is read for the last lines at first, and how much more if that was not
@@ -48,9 +48,9 @@ const TAIL_GROWTH: u64 = 8;
 /// output on stdout would make all of that be read.
 const LONG_TAIL: u64 = 64 << 10;
 
-/// What to print of one process.
+/// Which output of a process to print.
 #[derive(Debug)]
-struct Wanted {
+struct PrintOptions {
     criteria: Criteria,
     range: Option<ByteRange>,
     follow: bool,
@@ -87,7 +87,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
             format,
         };
         let wanted =
-            Wanted { criteria, range: flags.bytes, follow: flags.follow, produced: row.output_bytes() };
+            PrintOptions { criteria, range: flags.bytes, follow: flags.follow, produced: row.output_bytes() };
         let (name, source) = (plain(&row.name), Source { process: processes.listed_ref(row) });
         async move {
             let command = format!("remex logs -f {name}");
@@ -140,8 +140,8 @@ async fn all(
     Ok(())
 }
 
-async fn show(name: String, source: Source, wanted: Wanted) -> Result<(), Failure> {
-    let Wanted { criteria, range, follow, produced } = wanted;
+async fn show(name: String, source: Source, wanted: PrintOptions) -> Result<(), Failure> {
+    let PrintOptions { criteria, range, follow, produced } = wanted;
     let prefix = criteria.format.prefix().map(str::to_owned);
     let about = prefix.as_deref();
     let newest = source.newest().await?;
@@ -253,8 +253,8 @@ async fn last_lines(
         let (from, mut selection) = if is_all {
             (start, Selection::new(criteria.clone()))
         } else {
-            let unsure = if bytes < LONG_TAIL { Unsure::Each } else { Unsure::First };
-            (from, Selection::from_the_middle(criteria.clone(), unsure))
+            let partial = if bytes < LONG_TAIL { PartialFirstLine::Each } else { PartialFirstLine::First };
+            (from, Selection::from_the_middle(criteria.clone(), partial))
         };
         let take = |batch, _| {
             selection.take_batch(batch);

@@ -48,10 +48,10 @@ const LOCAL: &str = "local";
 /// How often the token file is read.
 const TOKEN_CHECK: Duration = Duration::from_secs(1);
 
-/// How often it is said that it cannot be used.
+/// How often an unusable token file is reported.
 const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
 
-/// What somebody reads who starts this by hand.
+/// Printed when this is started on a terminal.
 const FOR_PEOPLE: &str = "\
 this is a server for agents: an MCP client starts it and speaks JSON with it; there is nothing to type here
   hint: add it to an agent, for example with `claude mcp add remex -- remex mcp` (docs/agents.md has the lines for others); \
@@ -133,7 +133,7 @@ fn read_token(path: &Path) -> Result<String, Failure> {
     Ok(token)
 }
 
-/// Reads the token file every second; what is wrong with it is said once a minute, and the previous token stays valid.
+/// Reads the token file every second; errors are reported once a minute, and the previous token stays valid.
 async fn follow_token(path: PathBuf, token: Token) -> Infallible {
     let mut said = None::<Instant>;
     loop {
@@ -193,7 +193,7 @@ fn environments(flags: &Flags) -> Result<Vec<Environment>, Failure> {
     Ok(environments)
 }
 
-/// Confines what happens on an environment, if flags say so.
+/// Confines the commands and file requests of an environment, if flags request it.
 fn confined(environment: Environment, flags: &Confine) -> Environment {
     if flags.sandbox.is_none() && flags.net.is_empty() {
         return environment;

@@ -164,7 +164,7 @@ async fn rename(fs: &Fs, from: &Path, to: &Path, existing: Existing) -> Result<(
     }
 }
 
-/// Returns whether nothing is there, not even a dangling link.
+/// Returns whether the path does not exist, not even as a dangling link.
 async fn is_gone(fs: &Fs, path: &Path) -> Result<bool, Error> {
     Ok(!fs.exists(path).await? && fs.read_link(path).await.is_err())
 }

@@ -4,10 +4,10 @@ use std::{convert::Infallible, io, time::Duration};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The shortest time between two looks at orphans: each takes a fraction of a millisecond.
+/// The shortest time between two scans for orphans: each takes a fraction of a millisecond.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What follows if there are no orphans to look at.
+/// The next step if there are no orphans to check.
 pub(super) const UNFOUND: &str =
     "cannot adopt orphans: a kill may miss processes that hide which process they come from";
 

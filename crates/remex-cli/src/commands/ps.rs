@@ -45,7 +45,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     let all = rows.len();
     rows.retain(|listed| matches(&flags.filter, &listed.row));
     let matching = rows.len();
-    // A state says by itself whether exited processes are meant.
+    // `--state` itself determines whether exited processes are included.
     rows.retain(|listed| flags.all || !flags.filter.state.is_empty() || listed.row.is_alive());
     if rows.is_empty() && all > 0 && !flags.quiet {
         print::note(match (matching, flags.filter.is_empty()) {
@@ -228,7 +228,7 @@ mod tests {
         {
             assert!(!wildcard_matches(pattern, text), "{pattern} {text}");
         }
-        // As long as this takes, nobody waits for it.
+        // Must not take exponential time.
         assert!(!wildcard_matches(&("*a".repeat(50) + "b"), &"a".repeat(1000)));
     }
 }

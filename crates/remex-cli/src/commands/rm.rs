@@ -129,8 +129,8 @@ pub(crate) async fn prune(flags: &Prune) -> Outcome {
     let longest = client.welcome().detach_ttl_ms;
     let processes = Processes::list(&client).await?;
     let soon = now_ms().saturating_add(SOON_MS);
-    // A foreground command without a name of its own is there for nobody but its client, and so is one whose client has
-    // asked for some time to reconnect, and not for the longest, as for a command in the background.
+    // Only its client needs a foreground command without a name, or one whose client has asked for a limited time to
+    // reconnect; a command in the background has the longest time.
     let has_window = |row: &Row| row.detach_ttl_ms.is_some_and(|ttl| longest.is_none_or(|most| ttl < most));
     let is_awaited =
         |row: &Row| row.client_name == CLIENT_NAME && (row.session_name.is_none() || has_window(row));

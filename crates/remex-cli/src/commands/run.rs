@@ -108,7 +108,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     show(&endpoint, launched, shown).await
 }
 
-/// Returns who confines a command, with the notice for one whose sandbox probably made it fail.
+/// Returns the origin of the sandbox of a command, with the notice for one that the sandbox probably made fail.
 fn confined_by(confine: &Confine) -> ConfinedBy {
     let Some(profile) = confine.sandbox else {
         return if confine.net.is_empty() { ConfinedBy::Server } else { ConfinedBy::Flags(None) };
@@ -140,11 +140,11 @@ pub(super) struct ConsoleOptions {
     pub(super) forward: bool,
     pub(super) when_ended: WhenEnded,
     pub(super) escape: escape::Character,
-    /// What to say about some of its ends.
+    /// The notices about some of its ends.
     pub(super) end_notices: EndNotices,
     /// How long it may take to end after SIGTERM or SIGHUP to this program, or after its timeout.
     pub(super) grace: Grace,
-    /// How long to try to reconnect, if the user says so.
+    /// How long to try to reconnect, if the user sets it.
     pub(super) reconnect: Option<Duration>,
 }
 
@@ -202,7 +202,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
             Ok(130)
         }
         Err(failure) if failure.kind() == Kind::Restarted => {
-            // The new one belongs to whoever has restarted it, so it does not end with this session.
+            // The new process belongs to the client that restarted it, so it does not end with this session.
             match shown.when_ended {
                 WhenEnded::Leave => client.close().await,
                 WhenEnded::End => drop(keep(endpoint, &followed).await),
@@ -213,7 +213,7 @@ pub(super) async fn show(endpoint: &Endpoint, launched: Launched, shown: Console
             if let (Ok(Ending::Stopped(_)), ConnectionState::Reconnecting { since, .. }) =
                 (&ended, client.connection_state())
             {
-                // Nobody could be told to end it.
+                // The request to end it could not be sent.
                 say(false, &absence.left(since.elapsed()));
             }
             match (&ended, shown.when_ended) {
@@ -255,7 +255,7 @@ async fn keep(endpoint: &Endpoint, followed: &ProcessRef) -> Result<(), Failure>
     Ok(())
 }
 
-/// What is printed about a background process.
+/// How a background process is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Announce {
     Name,

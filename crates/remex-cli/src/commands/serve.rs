@@ -68,7 +68,7 @@ struct Plan {
     /// The settings in effect.
     config: ServerConfig,
     greeting: Greeting,
-    /// What the program before this one has left, if it was replaced by this one.
+    /// The sockets and descriptors of the previous program, if this one replaces it.
     handed_over: Option<HandedOver>,
 }
 
@@ -179,7 +179,7 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
     let is_replacement = plan.handed_over.is_some();
     let inherited = std::mem::take(&mut plan.inherited);
     for (url, listener) in listeners(&plan.addresses, plan.handed_over.as_ref(), inherited).await? {
-        let passing = handover.add(&url, &listener)?;
+        let passed = handover.add(&url, &listener)?;
         if let ListenAddress::Unix(path) = listener.address() {
             settings::share_socket(&plan.config, path)?;
         }
@@ -192,7 +192,7 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
                 serving.spawn(Arc::clone(&server).serve_tls(listener, Arc::clone(tls)));
             }
             (ListenAddress::Unix(_), _) if url != SYSTEMD => {
-                serving.spawn(rebind::serve(Arc::clone(&server), listener, passing));
+                serving.spawn(rebind::serve(Arc::clone(&server), listener, passed));
             }
             _ => {
                 serving.spawn(Arc::clone(&server).serve(listener));
@@ -277,7 +277,7 @@ async fn listeners(
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(cannot("go on with a listening socket")(error));
             }
-            // If somebody has removed the file of a socket, it is there again.
+            // Rebinds a socket whose file was removed.
             Some(Err(_)) | None => {
                 let bound = Listener::bind(address).await;
                 bound.map_err(|error| Failure::new(error.message(), error.hint()))?

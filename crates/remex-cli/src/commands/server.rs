@@ -77,7 +77,7 @@ async fn status(flags: &Status) -> Outcome {
         ServerStatus::Nothing => (3, "not running; it is started on demand".to_owned()),
         ServerStatus::Died => {
             shown.state = "died";
-            (3, user_server::died().to_owned())
+            (3, user_server::explain_stale_socket().to_owned())
         }
     };
     if flags.format.json {
@@ -96,7 +96,7 @@ async fn stop(flags: &Stop) -> Outcome {
     if let Some(environment) = &flags.on {
         return elsewhere::end_all_on(&Endpoint::named(environment)?).await;
     }
-    // What one that died has left is ended, too.
+    // The durable processes of a crashed server are ended, too.
     let Some(socket) = user_server::running().await? else {
         return Err(user_server::not_running().await);
     };
@@ -120,15 +120,15 @@ async fn stop(flags: &Stop) -> Outcome {
             ));
         }
     }
-    // What survives the server would go on.
+    // Durable processes would outlive the server.
     let sessions = client.sessions().await.map_err(Failure::from)?;
     for session in sessions.iter().filter(|session| session.session_id != client.session_id()) {
         client.end_session(&session.session_id).await.map_err(Failure::from)?;
     }
     let _ = client.end().await;
-    let trouble = |error: io::Error| Failure::io("stop your local remex server", &error);
-    let process = Ending::open(pid).map_err(trouble)?;
-    process.signal(Signal::TERM).map_err(trouble)?;
+    let io_failure = |error: io::Error| Failure::io("stop your local remex server", &error);
+    let process = Ending::open(pid).map_err(io_failure)?;
+    process.signal(Signal::TERM).map_err(io_failure)?;
     let ended = tokio::task::spawn_blocking(move || process.exits_within(STOP_TIMEOUT)).await;
     if !ended.is_ok_and(|ended| ended) {
         return Err(Failure::new(

@@ -39,20 +39,20 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// How much of a delay passes before anything is said: a signal to the whole tree may reach the command first.
+/// How much of a delay passes before it is reported: a signal to the whole tree may reach the command first.
 const SETTLING: Duration = Duration::from_millis(50);
 
-/// After a run that took so long, the next delay is the first one again.
+/// A run that lasts this long resets the delay.
 const GOOD_RUN: Duration = Duration::from_secs(10);
 
-/// How long after a signal that stops the restarts the command may end, unless it is SIGTERM: one that handles the signal
-/// and goes on, as a daemon that reads its configuration again, is run again when it ends later.
+/// How long after a signal that stops the restarts, other than SIGTERM, an exit counts as caused by it: a command that
+/// handles the signal and keeps running, such as a daemon that reloads its configuration, is restarted when it ends later.
 const STOPPING: Duration = Duration::from_secs(10);
 
 /// What stops the restarts.
 const STOP: [Signal; 4] = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
 
-/// What ends a program that does not handle it, besides what stops the restarts.
+/// Signals that terminate a program by default, other than those that stop the restarts.
 const SURVIVED: [Signal; 13] = [
     Signal::ABORT,
     Signal::TRAP,
@@ -109,7 +109,7 @@ async fn supervise(flags: &Flags) -> Result<End, Failure> {
         signals.forget_handled();
         if let Some(stop) = signals.stop_within(SETTLING).await {
             if end != End::Signal(stop.as_raw()) {
-                let what = format!("`{}` {}", shown_program(&flags.command), told(end));
+                let what = format!("`{}` {}", shown_program(&flags.command), describe_end(end));
                 print::note(format!("{what} after signal {}; it is not run again", stop.as_raw()));
             }
             return Ok(end);
@@ -117,7 +117,7 @@ async fn supervise(flags: &Flags) -> Result<End, Failure> {
         if let Some(terminal) = &terminal {
             terminal.restore();
         }
-        let what = format!("`{}` {}", shown_program(&flags.command), told(end));
+        let what = format!("`{}` {}", shown_program(&flags.command), describe_end(end));
         if flags.policy.max_restarts.is_some_and(|most| restarts >= most) {
             print::note(format!("{what}; it is not run again after {}", counted(restarts)));
             return Ok(end);
@@ -210,12 +210,12 @@ impl Signals {
         }
     }
 
-    /// Forgets a signal that came long before the end of the run.
+    /// Forgets a signal that arrived long before the end of the run.
     fn forget_handled(&mut self) {
         self.stop = self.stop.filter(|(stop, at)| *stop == Signal::TERM || at.elapsed() < STOPPING);
     }
 
-    /// Returns the signal after which the command is not run again, if it has come, or comes within this time.
+    /// Returns the signal that stops the restarts, if it has arrived or arrives within this time.
     async fn stop_within(&mut self, time: Duration) -> Option<Signal> {
         let stopping = async {
             while self.stop.is_none() {
@@ -239,7 +239,7 @@ async fn next(listeners: &mut [(Signal, SignalListener)]) -> Signal {
     .await
 }
 
-/// Passes a signal on to a command that has left the group of this program, which got it with the group otherwise.
+/// Forwards a signal to a command outside of the process group of this program; inside, the kernel delivers it to both.
 fn pass_on(signal: Signal, child: &Child) {
     if let Ok(group) = getpgid(Some(Pid::from_child(child)))
         && group != getpgrp()
@@ -267,7 +267,7 @@ fn not_started(command: &[OsString], error: &io::Error) -> Failure {
     Failure::of(kind, what, "check the command; it is not run again")
 }
 
-fn told(end: End) -> String {
+fn describe_end(end: End) -> String {
     match end {
         End::Code(code) => format!("exited with code {code}"),
         End::Signal(signal) => format!("was ended by signal {signal}"),

@@ -41,7 +41,7 @@ pub(crate) async fn upgrade(endpoint: &Endpoint) -> Outcome {
     run(endpoint, command, &goal).await
 }
 
-/// Runs a command line from [`command`], and prints what it says with the name of the environment before each line.
+/// Runs a command line from [`command`], and prints its output with the name of the environment before each line.
 pub(crate) async fn run(endpoint: &Endpoint, command: Program, goal: &str) -> Outcome {
     let name = plain(&endpoint.name);
     let shown = command.to_string();
@@ -65,7 +65,7 @@ pub(crate) async fn run(endpoint: &Endpoint, command: Program, goal: &str) -> Ou
             format!("install remex there with `remex env set {name} --install`"),
         )
         .because("that host has no remex where the environment looks for it")),
-        // It has said why on stderr.
+        // It has printed the cause on stderr.
         Some(code) => Ok(u8::try_from(code).unwrap_or(1)),
     }
 }

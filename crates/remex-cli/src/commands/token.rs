@@ -68,7 +68,7 @@ fn capability(flags: &New, scopes: Option<&Scopes>) -> Outcome {
         let at = OffsetDateTime::from(expiry(time)?).replace_nanosecond(0).map_err(|_| too_far())?;
         line.push_str(&format!(" expires={}", at.format(&Rfc3339).map_err(|_| too_far())?));
     }
-    // What the server would refuse is not printed.
+    // A token that the server would refuse is not printed.
     TokenFile::parse(&line).map_err(|error| {
         Failure::usage(
             format!("cannot make such a token: {error}"),

@@ -78,7 +78,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
     Ok(code)
 }
 
-/// What to do after key events.
+/// The next step after key events.
 enum Next {
     Draw,
     Suspend,
@@ -98,7 +98,7 @@ impl Top {
     fn new(sources: Vec<Source>, sort: Column) -> Self {
         let mut state = TopState::new(sources.iter().map(|source| source.name.clone()), sort);
         for (server, source) in state.servers.iter_mut().zip(&sources) {
-            server.trouble = match (&source.endpoint, &source.client) {
+            server.error = match (&source.endpoint, &source.client) {
                 (Err(failure), _) => Some(failure.message()),
                 (Ok(_), None) => Some("connecting".to_owned()),
                 (Ok(_), Some(_)) => None,
@@ -269,7 +269,7 @@ impl Top {
                 self.sources[server].is_busy = false;
                 match listed {
                     Ok(rows) => {
-                        self.state.servers[server].trouble = None;
+                        self.state.servers[server].error = None;
                         self.state.update(server, rows, Instant::now());
                     }
                     Err(failure) => self.fail(server, &failure),
@@ -281,7 +281,7 @@ impl Top {
                 match connected {
                     Ok(client) => {
                         source.set_client(client);
-                        self.state.servers[server].trouble = None;
+                        self.state.servers[server].error = None;
                         self.refresh(server);
                     }
                     Err(failure) => self.fail(server, &failure),
@@ -301,11 +301,11 @@ impl Top {
 
     fn on_connection_state(&mut self, server: usize) {
         let source = &mut self.sources[server];
-        let trouble = &mut self.state.servers[server].trouble;
+        let error = &mut self.state.servers[server].error;
         match source.client.as_ref().map(Client::connection_state) {
-            Some(ConnectionState::Connected) => *trouble = None,
+            Some(ConnectionState::Connected) => *error = None,
             Some(ConnectionState::Reconnecting { .. }) => {
-                *trouble = Some("connection lost; reconnecting".to_owned());
+                *error = Some("connection lost; reconnecting".to_owned());
             }
             Some(ConnectionState::Lost(loss)) => {
                 source.disconnect();
@@ -319,7 +319,7 @@ impl Top {
     fn fail(&mut self, server: usize, failure: &Failure) {
         let source = &mut self.sources[server];
         let what = if source.was_connected { "connection lost; retrying" } else { "not connected; retrying" };
-        self.state.servers[server].trouble = Some(format!("{what}: {}", failure.message()));
+        self.state.servers[server].error = Some(format!("{what}: {}", failure.message()));
     }
 
     fn clients(self) -> Vec<Client> {

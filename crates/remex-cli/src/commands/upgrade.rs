@@ -47,7 +47,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
 struct Upgraded {
     pid: i32,
     program: PathBuf,
-    /// What the new program says with `--version`.
+    /// The `--version` output of the new program.
     version: String,
 }
 
@@ -156,7 +156,7 @@ async fn started(lock: &Path) -> io::Result<Option<(Pid, ServerWords)>> {
     }
 }
 
-/// Returns the server that holds a lock file, once it has said who it is.
+/// Returns the server that holds a lock file, once it has identified itself.
 fn server_of(found: Found) -> Option<(Pid, ServerWords)> {
     match found {
         Found::By(holder) => Some((holder.pid, holder.server?)),

@@ -11,7 +11,7 @@ use crate::render::{finding::Verdict, text};
 /// A certificate that is valid for less than this should be renewed.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
-/// What to do about one that is not.
+/// The hint for an invalid certificate.
 pub(super) const REMEDY: &str = "renew it; with your own CA, use `remex cert new`";
 
 /// Returns what is wrong with the dates in a PEM file, in words that follow its name; `None` also for files that cannot

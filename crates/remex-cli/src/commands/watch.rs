@@ -63,7 +63,7 @@ pub(crate) async fn run(flags: &Flags) -> Outcome {
                 INTERRUPTED => break,
                 code => return Ok(code),
             },
-            changes = watch.next() => tell(&changes.map_err(failed)?, &remote_path.path, &mut known, &flags.format)?,
+            changes = watch.next() => print_changes(&changes.map_err(failed)?, &remote_path.path, &mut known, &flags.format)?,
         }
     }
     drop(watch);
@@ -134,7 +134,12 @@ impl KnownPaths {
     }
 }
 
-fn tell(changes: &Changes, watched: &Path, known: &mut KnownPaths, format: &Format) -> Result<(), Failure> {
+fn print_changes(
+    changes: &Changes,
+    watched: &Path,
+    known: &mut KnownPaths,
+    format: &Format,
+) -> Result<(), Failure> {
     let news = changes.changes.iter().filter(|change| known.note(change));
     let mut events: Vec<_> = news.map(|change| (word(change.kind), &change.path)).collect();
     let watched = HostPath::from(watched.to_owned());

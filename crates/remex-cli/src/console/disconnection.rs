@@ -1,4 +1,4 @@
-//! What a person sees and can do while the connection to a shown process is lost.
+//! The display and the keys while the connection to a shown process is lost.
 //!
 //! It never draws over a full-screen program without asking that to redraw. Start at [`Disconnection`].
 
@@ -19,7 +19,7 @@ use super::{
     modes::{Modes, Screen},
     redraw,
     status::{self, CursorAt, StatusLine, say},
-    terminal::{self, Ground, RawTerminal},
+    terminal::{self, ForegroundState, RawTerminal},
 };
 use crate::{
     remote::reconnect::{Absence, reason, remedy},
@@ -29,7 +29,7 @@ use crate::{
 /// How often the status line is brought up to date.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is said about a login that prompts while a shell has the terminal.
+/// Printed for an interactive login while a shell has the terminal.
 const IN_BACKGROUND: &str =
     "this command is in the background; bring it to the foreground, as with `fg`, to log in";
 
@@ -41,7 +41,7 @@ const NOTE_TIME: Duration = Duration::from_secs(4);
 pub(super) struct Disconnection<'a> {
     client: Client,
     states: watch::Receiver<ConnectionState>,
-    /// How often the connection was lost, as far as it was told.
+    /// The number of reported disconnects.
     disconnects: u64,
     process: ProcessRef,
     absence: Absence,
@@ -60,12 +60,12 @@ struct Lost {
     since: Instant,
     /// Whether Ctrl-C was pressed.
     is_interrupted: bool,
-    /// What the user was told to do.
+    /// The last hint for the user.
     remedy: Option<String>,
     ticks: Interval,
 }
 
-/// What a [`Disconnection`] waits for.
+/// An event that a [`Disconnection`] waits for.
 #[derive(Debug)]
 pub(super) enum Change {
     State,
@@ -160,7 +160,7 @@ impl<'a> Disconnection<'a> {
 
     /// Returns the status line, unless a shell has the terminal.
     fn status_line(&self) -> Option<&StatusLine> {
-        self.status.as_ref().filter(|_| terminal::ground() != Ground::Background)
+        self.status.as_ref().filter(|_| terminal::foreground_state() != ForegroundState::Background)
     }
 
     /// Handles a failed attempt to reconnect: where a login prompts, the terminal is lent to it.
@@ -179,7 +179,7 @@ impl<'a> Disconnection<'a> {
             Login::None => {}
         }
         let prompts = matches!(cause, Error::PromptRefused { .. });
-        if prompts && terminal::is_ours() {
+        if prompts && terminal::is_foreground() {
             if let Some(status) = &self.status {
                 status.erase();
             }
@@ -195,7 +195,7 @@ impl<'a> Disconnection<'a> {
             self.client.permit_prompt();
             return;
         }
-        let waits = prompts && terminal::ground() == Ground::Background;
+        let waits = prompts && terminal::foreground_state() == ForegroundState::Background;
         let remedy = if waits { Some(IN_BACKGROUND.to_owned()) } else { remedy(cause) };
         if let Some(remedy) = remedy
             && lost.remedy.as_ref() != Some(&remedy)
@@ -237,14 +237,14 @@ impl<'a> Disconnection<'a> {
         if let (Some(status), Some(lost), Login::None) = (self.status_line(), &self.lost, &self.login) {
             let away = lost.since.elapsed();
             let is_covered = lost.is_interrupted && modes.screen() == Screen::Other;
-            // Elsewhere, what was said after Ctrl-C stays on a line of its own.
+            // On the main screen, the notice after Ctrl-C stays on its own line.
             let text =
                 if is_covered { self.absence.interrupted(away) } else { self.absence.status(away, cause) };
             status.draw(at, &text);
         }
     }
 
-    /// Makes room for output of the process, which has come before the disconnect.
+    /// Makes room for output of the process that arrived before the disconnect.
     pub(super) fn before_output(&self) {
         if let Some(status) = self.status.as_ref().filter(|_| self.lost.is_some()) {
             status.erase();
@@ -256,9 +256,9 @@ impl<'a> Disconnection<'a> {
         matches!(self.client.connection_state(), ConnectionState::Reconnecting { .. })
     }
 
-    /// Handles Ctrl-C without a connection: the first one says what the second one does, which is to leave the process.
+    /// Handles Ctrl-C without a connection: the first one explains the second one, which detaches.
     ///
-    /// Returns how long the connection has been lost if the process is left.
+    /// Returns how long the connection has been lost if the user detaches.
     pub(super) fn interrupt(&mut self) -> Option<Duration> {
         let is_login = !matches!(self.login, Login::None);
         let away = self.lost.as_ref().map_or(Duration::ZERO, |lost| lost.since.elapsed());
@@ -268,7 +268,7 @@ impl<'a> Disconnection<'a> {
                 say(self.raw.is_some(), &self.absence.interrupted(away));
                 None
             }
-            // The state changed a moment ago, and was not told yet.
+            // The state changed a moment ago, and was not reported yet.
             None => None,
             Some(_) => Some(away),
         }

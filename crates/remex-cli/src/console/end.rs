@@ -1,4 +1,4 @@
-//! What is said about the end of a process, and its exit code.
+//! The notices about the end of a process, and its exit code.
 
 use remex_client::process::{DeniedHost, Exit, ExitCause};
 
@@ -50,7 +50,7 @@ pub(super) enum EndedBy {
     Another,
 }
 
-/// Who confines a process that has a sandbox, which decides what allows it more.
+/// The origin of the sandbox of a process, which determines the hint on how to permit more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConfinedBy {
     /// The flags with which it was started; the notice, if any, names what they let it do.
@@ -62,8 +62,8 @@ pub(crate) enum ConfinedBy {
 }
 
 impl ConfinedBy {
-    /// Returns the notice for a process whose sandbox probably made it fail. Which of its calls was refused, nobody is
-    /// told: the kernel refuses it as it would without a sandbox.
+    /// Returns the notice for a process whose sandbox probably made it fail. Which of its calls was refused is
+    /// unknown: the kernel refuses it as it would without a sandbox.
     fn notice(self) -> Option<&'static str> {
         Some(match self {
             Self::Flags(notice) => notice?,
@@ -79,14 +79,14 @@ impl ConfinedBy {
     }
 }
 
-/// What to say about some ends.
+/// The notices about some ends.
 #[derive(Clone, Debug)]
 pub(crate) struct EndNotices {
     /// If the timeout of the process ends it.
     pub(crate) timeout: String,
     /// If it used up its CPU time, in case that is limited.
     pub(crate) cpu: Option<String>,
-    /// Who confines it, if it has a sandbox, which probably made it fail.
+    /// The origin of its sandbox, if that probably made it fail.
     pub(crate) confined_by: ConfinedBy,
 }
 
@@ -97,7 +97,7 @@ impl Default for EndNotices {
 }
 
 impl EndNotices {
-    /// Returns what to say about an exit, after all output.
+    /// Returns the notice about an exit, to be printed after all output.
     pub(super) fn of(&self, exit: &Exit, ended_by: EndedBy) -> Vec<String> {
         let mut notices = Vec::new();
         match exit.cause {
@@ -111,7 +111,7 @@ impl EndNotices {
         if exit.signal.as_deref() == Some("SIGXCPU") {
             notices.extend(self.cpu.clone());
         }
-        // What the proxy refused is known, the rest is a guess.
+        // Refusals of the proxy are known, others can only be guessed.
         if exit.sandbox_denied && exit.network_denied.is_empty() {
             notices.extend(self.confined_by.notice().map(str::to_owned));
         }

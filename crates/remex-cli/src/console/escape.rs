@@ -152,7 +152,7 @@ impl Escape {
         keys
     }
 
-    /// Returns whether the next key decides what the escape character means.
+    /// Returns whether the next key determines the meaning of the escape character.
     pub(crate) fn is_pending(&self) -> bool {
         self.state == LineState::Escaped
     }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_found_at_the_beginning_of_a_line_only() {
+    fn escape_commands_are_recognized_only_at_the_beginning_of_a_line() {
         assert_eq!(typed(&["~."]), [Key::Detach]);
         assert_eq!(typed(&["ls\r", "~", "."]), [bytes("ls\r"), Key::Detach]);
         assert_eq!(typed(&["ls ~."]), [bytes("ls ~.")]);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_line_with_an_order_is_part_of_it() {
+    fn the_newline_after_an_escape_command_belongs_to_it() {
         let mut escape = Escape::new(TILDE, InputMode::Lines);
         assert_eq!(escape.take(b"~?\n~.\nmore\n"), [Key::Help, Key::Detach, bytes("more\n")]);
         assert_eq!(typed(&["~?\r"]), [Key::Help, bytes("\r")]);
@@ -236,7 +236,7 @@ mod tests {
         }
     }
     #[test]
-    fn the_escape_character_is_chosen() {
+    fn the_escape_character_is_configurable() {
         for (text, byte) in [("~", b'~'), ("%", b'%'), ("^]", 0x1d), ("^a", 1), ("^A", 1), ("^", b'^')] {
             assert_eq!(character(text), Ok(Character::Byte(byte)), "{text}");
         }

@@ -131,7 +131,7 @@ fn piece(stopped: &PipeReader, gate: &Gate, buffer: &mut [u8]) -> io::Result<Opt
         let (state, was_closed) = gate.wait();
         match *state {
             GateState::Stopped => return Ok(None),
-            // What was there has gone to the other program.
+            // The input went to the other program.
             _ if was_closed => continue,
             _ => {}
         }

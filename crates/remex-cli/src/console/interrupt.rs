@@ -20,9 +20,9 @@ pub(crate) async fn or_interrupted(work: impl Future<Output = Result<u8, Failure
     tokio::select! {
         // Biased, so that signal handlers are installed before the work begins.
         biased;
-        () = came(SignalKind::interrupt()) => Ok(130),
-        () = came(SignalKind::terminate()) => Ok(143),
-        () = came(SignalKind::hangup()) => Ok(129),
+        () = wait_for_signal(SignalKind::interrupt()) => Ok(130),
+        () = wait_for_signal(SignalKind::terminate()) => Ok(143),
+        () = wait_for_signal(SignalKind::hangup()) => Ok(129),
         outcome = work => outcome,
     }
 }
@@ -93,7 +93,7 @@ impl Termination {
     }
 }
 
-async fn came(kind: SignalKind) {
+async fn wait_for_signal(kind: SignalKind) {
     match SignalListener::listen(kind) {
         Ok(mut came) => came.recv().await,
         Err(_) => std::future::pending().await,

@@ -93,7 +93,7 @@ pub(super) async fn forward(mut input: Input, mut sink: InputSink, keyboard: Key
                     tokio::select! {
                         biased;
                         written = &mut write => break written.is_ok(),
-                        // A person who waits for a connection can give up, whatever was typed before.
+                        // During a disconnect, Ctrl-C must work even if earlier keys have not been sent.
                         read = input.next(), if is_disconnected(&client) && held.len() < HELD_KEYS => {
                             let Some(Ok(bytes)) = read else { break (&mut write).await.is_ok() };
                             last = bytes.last().copied().unwrap_or(last);
@@ -143,7 +143,7 @@ pub(super) async fn forward(mut input: Input, mut sink: InputSink, keyboard: Key
     }
 }
 
-/// Returns what was typed or pasted together with Ctrl-C, which is for the process.
+/// Returns the input typed or pasted together with Ctrl-C, which is for the process.
 fn without_interrupt(bytes: &[u8]) -> Option<Key> {
     let rest: Vec<_> = bytes.iter().copied().filter(|byte| *byte != INTERRUPT).collect();
     (!rest.is_empty()).then_some(Key::Bytes(rest))

@@ -39,7 +39,7 @@ enum Cursor {
     Hidden,
 }
 
-/// What the keys of the keypad send.
+/// The mode of the keypad.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Keypad {
     #[default]
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undone_is_redone() {
+    fn reset_terminal_modes_are_restored() {
         let modes =
             after("\u{1b}[?1049h\u{1b}[?1;2004h\u{1b}=\u{1b}[?25l\u{1b}[?1000h\u{1b}[?1000l\u{1b}[?7l");
         assert_eq!(modes.undo(), "\u{1b}[?2004l\u{1b}[?1049l\u{1b}[?1l\u{1b}[?25h\u{1b}>\u{1b}[0m");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_sequence_is_noticed() {
+    fn an_incomplete_sequence_is_detected() {
         for (output, is_open) in [
             ("\u{1b}", true),
             ("\u{1b}[3", true),

@@ -1,4 +1,4 @@
-//! What a Ctrl-C means.
+//! The meaning of a Ctrl-C.
 
 use std::time::{Duration, Instant};
 

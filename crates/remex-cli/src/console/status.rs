@@ -1,6 +1,6 @@
 //! Lines of this program on a terminal that shows a process: notes, and a status line that is kept up to date.
 //!
-//! A program on the alternate screen draws every cell of it, so lines for people go to the last row there, and the
+//! A program on the alternate screen draws every cell of it, so notices go to the last row there, and the
 //! program is asked to redraw later. Start at [`say`] and [`StatusLine`].
 
 use std::{
@@ -19,7 +19,7 @@ use crate::{
     render::{line_state, print, text},
 };
 
-/// What the terminal shows now; notes come from several tasks.
+/// The current state of the display; several tasks print notes.
 static SHOWN: Mutex<Shown> = Mutex::new(Shown {
     screen: Screen::First,
     is_within_sequence: false,
@@ -131,7 +131,7 @@ impl StatusLine {
     }
 }
 
-/// Where the output of the process has left the cursor.
+/// The cursor position after the output of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CursorAt {
     LineStart,

@@ -1,6 +1,6 @@
 //! The time that a process has to end after a signal to this program, or after its timeout.
 //!
-//! Knows nothing of the process: it says when to tell, to kill and to give up. Start at [`Stopping`].
+//! Independent of the process: it decides when to report, to kill and to give up. Start at [`Stopping`].
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) struct Stopping {
 #[derive(Debug)]
 struct Request {
     at: Instant,
-    /// The exit code if the process does not say its own.
+    /// The exit code if that of the process is unknown.
     code: u8,
     phase: Phase,
 }
@@ -57,7 +57,7 @@ enum Phase {
     Killed { at: Instant },
 }
 
-/// What a signal to this program means.
+/// The effect of a signal to this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignalMeaning {
     /// It is passed on to the process.
@@ -68,7 +68,7 @@ pub(super) enum SignalMeaning {
     Cut,
 }
 
-/// What is due.
+/// The action that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
@@ -110,7 +110,7 @@ impl Stopping {
         self.exit = Some(Box::new(exit));
     }
 
-    /// Notes that the process was killed, and returns the exit code if it does not say its own.
+    /// Notes that the process was killed, and returns the exit code if that of the process is unknown.
     pub(super) fn on_kill(&mut self, now: Instant) -> u8 {
         let request = self.request.get_or_insert(Request { at: now, code: 137, phase: Phase::Silent });
         request.phase = Phase::Killed { at: now };
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_a_command_does_not_have_is_not_mentioned() {
+    fn flags_that_a_command_lacks_are_not_mentioned() {
         let mut stopping = Stopping::new(Grace { flag: None, ..GRACE });
         let start = Instant::now();
         stopping.on_signal(129, start);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_outlives_the_process_has_the_rest_of_the_time() {
+    async fn descendants_get_the_remaining_grace_period() {
         let mut stopping = Stopping::new(GRACE);
         let start = Instant::now();
         stopping.on_signal(143, start);

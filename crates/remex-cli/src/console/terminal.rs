@@ -57,7 +57,7 @@ impl RawTerminal {
         if !stdin.is_terminal() {
             return Ok(None);
         }
-        let before = tcgetattr(&stdin).map_err(trouble)?;
+        let before = tcgetattr(&stdin).map_err(io_failure)?;
         let mut raw = before.clone();
         raw.make_raw();
         if keys == Keys::ButSignals {
@@ -71,7 +71,7 @@ impl RawTerminal {
 
     /// Enters raw mode again, after a shell has used the terminal.
     pub(crate) fn again(&self) -> Result<(), Failure> {
-        tcsetattr(io::stdin(), OptionalActions::Now, &self.settings).map_err(trouble)
+        tcsetattr(io::stdin(), OptionalActions::Now, &self.settings).map_err(io_failure)
     }
 
     /// Leaves raw mode for as long as another program uses the terminal.
@@ -135,7 +135,7 @@ impl EscapeKeys {
 
     /// Changes the terminal again, after a shell has used it; not while that still does, which would stop this program.
     pub(crate) fn again(&self) {
-        if is_ours() {
+        if is_foreground() {
             self.modes.follow(&[], false);
         }
     }
@@ -201,7 +201,7 @@ fn restore() {
     }
 }
 
-fn trouble(error: rustix::io::Errno) -> Failure {
+fn io_failure(error: rustix::io::Errno) -> Failure {
     Failure::io("change the terminal mode", &error.into())
 }
 
@@ -212,7 +212,7 @@ pub(crate) fn is_gone() -> bool {
 
 /// Where this program is on its terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ground {
+pub(crate) enum ForegroundState {
     Foreground,
     /// A shell or another program has the terminal.
     Background,
@@ -221,21 +221,21 @@ pub(crate) enum Ground {
 }
 
 /// Returns whether there is a terminal, and this program is in its foreground.
-pub(crate) fn is_ours() -> bool {
-    ground() == Ground::Foreground
+pub(crate) fn is_foreground() -> bool {
+    foreground_state() == ForegroundState::Foreground
 }
 
 /// Returns where this program is on its terminal.
-pub(crate) fn ground() -> Ground {
+pub(crate) fn foreground_state() -> ForegroundState {
     let terminal = File::options()
         .read(true)
         .write(true)
         .custom_flags(OFlags::NOCTTY.bits().cast_signed())
         .open("/dev/tty");
     match terminal {
-        Ok(terminal) if tcgetpgrp(&terminal) == Ok(getpgrp()) => Ground::Foreground,
-        Ok(_) => Ground::Background,
-        Err(_) => Ground::None,
+        Ok(terminal) if tcgetpgrp(&terminal) == Ok(getpgrp()) => ForegroundState::Foreground,
+        Ok(_) => ForegroundState::Background,
+        Err(_) => ForegroundState::None,
     }
 }
 

@@ -50,10 +50,10 @@ use crate::{
 /// How long to wait for the reply to a kill.
 pub(super) const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is said when a process does not end and nobody answers for it.
+/// Printed when a process does not end and the server does not respond.
 const NO_ANSWER: &str = "the server does not answer; the command may keep running until its session ends";
 
-/// What the first Ctrl-C asks.
+/// The prompt after the first Ctrl-C.
 const QUESTION: &str = "d and Enter detaches and leaves it running, i and Enter interrupts it, and so does another Ctrl-C; \
                         `--ctrl-c` makes the choice for next time";
 
@@ -69,7 +69,7 @@ pub(crate) struct Console {
     pub(crate) detach_refusal: Option<String>,
     pub(crate) when_ended: WhenEnded,
     pub(crate) interrupts: Interrupts,
-    /// What to say about some of its ends.
+    /// The notices about some of its ends.
     pub(crate) end_notices: EndNotices,
     /// How long it may take to end after SIGTERM or SIGHUP to this program, or after its timeout.
     pub(crate) grace: Grace,
@@ -77,9 +77,9 @@ pub(crate) struct Console {
     pub(crate) escape: Character,
     /// The kind of its server: the exit of the user's own server is detected sooner.
     pub(crate) endpoint: EndpointKind,
-    /// What is said without a connection.
+    /// The texts for the time without a connection.
     pub(crate) absence: Absence,
-    /// A redraw that is under way.
+    /// A redraw in progress.
     pub(crate) redraw: Option<JoinHandle<()>>,
 }
 
@@ -110,7 +110,7 @@ pub(crate) enum Ending {
     Exited(u8),
     /// The user detached, and the process keeps running.
     Detached,
-    /// The user left the process without a connection, after this time; it keeps running while its session lasts.
+    /// The user detached during a disconnect, after this time; the process keeps running while its session lasts.
     Left { away: Duration },
     /// This program has ended the process, which may not have reset the terminal; the exit code as in a shell.
     Stopped(u8),
@@ -239,7 +239,7 @@ impl Console {
                     let is_stopped = stopping.is_under_way()
                         || (exit.cause == Some(ExitCause::Timeout) && !self.grace.time.is_zero());
                     if is_stopped && !presses.killed && self.when_ended == WhenEnded::End {
-                        // What it has started may be cleaning up.
+                        // Its descendants may be cleaning up.
                         stopping.on_exit(exit, Now::now());
                         continue;
                     }
@@ -250,7 +250,7 @@ impl Console {
                 ConsoleEvent::Event(Ok(Some(Event::Closed(_)))) if stopping.has_exited() => {
                     stopping.on_closed(tokio::spawn(self.process.tree_gone()));
                 }
-                // A newer server may have kinds of events that say nothing about the end.
+                // A newer server may have other kinds of events.
                 ConsoleEvent::Event(Ok(Some(event))) if !matches!(event, Event::Closed(_)) => {}
                 ConsoleEvent::Event(Ok(_)) => {
                     return Err(Failure::new(
@@ -279,7 +279,7 @@ impl Console {
                         return Ok(Ending::Left { away });
                     }
                     if !raw {
-                        // It arrives if the connection comes back.
+                        // It arrives once the connection is re-established.
                         self.process.pass(SignalName::Int);
                     }
                 }
@@ -334,7 +334,7 @@ impl Console {
                     }
                     _ => say(raw, "neither detached nor interrupted"),
                 },
-                // The connection has just come back.
+                // The connection has just been re-established.
                 ConsoleEvent::Key(Key::Interrupt) => self.process.pass(SignalName::Int),
                 ConsoleEvent::Connection(Change::Eof) => {
                     if let Some(ending) = self.stop(129, &mut stopping).await {
@@ -376,7 +376,7 @@ impl Console {
         }
     }
 
-    /// Waits until all output is written, and says what there is to say about the end.
+    /// Waits until all output is written, and prints the notices about the end.
     async fn finish(
         &self,
         exit: &Exit,
@@ -386,11 +386,11 @@ impl Console {
         raw: Option<&mut Modes>,
     ) -> Result<Ending, Failure> {
         let broken = output.finish(&mut signals.interrupt).await;
-        // Not before: they would be in the middle of what is still to be written.
+        // Not before: they would be in the middle of pending output.
         let notices = self.end_notices.of(exit, ended_by);
         let is_raw = raw.is_some();
         if let Some(modes) = raw.filter(|_| !notices.is_empty()) {
-            // The screen of a program that has left it as it was would hide them.
+            // The alternate screen of a program that did not leave it would hide them.
             RawTerminal::undo(modes);
             *modes = Modes::default();
             status::follow(modes);
@@ -485,7 +485,7 @@ impl Console {
                     129 => self.process.pass(SignalName::Hup),
                     _ => {
                         drop(tokio::spawn(self.process.killed(Termination::Graceful(self.grace.time))));
-                        // Shells that somebody types into ignore SIGTERM.
+                        // Interactive shells ignore SIGTERM.
                         if self.terminal {
                             self.process.pass(SignalName::Hup);
                         }
@@ -525,7 +525,7 @@ impl Console {
         let (terminal, leaves, character) = (self.terminal, self.detach_refusal.is_none(), self.escape);
         let client = self.process.client().clone();
         let forwarding = tokio::spawn(async move {
-            // Stop forwarding when the input is closed; the exit status says the rest.
+            // Stop forwarding when the input is closed; the exit status explains why.
             let keyboard = Keyboard { orders, leaves, terminal, character, modes, question, client };
             let _ = forward(input, sink, keyboard).await;
         });

@@ -102,7 +102,7 @@ pub(crate) struct AgentLink {
 }
 
 impl AgentLink {
-    /// Links to the agent that ssh forwards to this program; `None` if it forwards none, which is said.
+    /// Links to the agent that ssh forwards to this program; `None` if it forwards none, which is reported.
     pub(crate) fn make(name: &str) -> Result<Option<Self>, Failure> {
         let Some(socket) = std::env::var_os(VARIABLE).filter(|socket| !socket.is_empty()) else {
             print::note("this host accepts no ssh agent (`AllowAgentForwarding` in its sshd_config)");
@@ -140,12 +140,12 @@ impl Drop for AgentLink {
     }
 }
 
-/// Removes what programs that were killed have left.
+/// Removes links left behind by killed programs.
 fn remove_dead_links(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_dead = fs::metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        // What it leads to comes back with the next login.
+        // Its target reappears with the next login.
         let is_alias = fs::read_link(&path).is_ok_and(|target| target.components().count() == 1);
         let is_new = || {
             let age = fs::symlink_metadata(&path).and_then(|link| link.modified()).map(|at| at.elapsed());
@@ -165,13 +165,13 @@ pub(crate) struct LentAgent {
     path: String,
     /// The name of the link of this client.
     own: String,
-    /// What the link led to before.
+    /// The previous target of the link.
     before: Option<Vec<u8>>,
 }
 
 impl LentAgent {
     /// Points the link at `path` to the one beside it with the name `own`; `None` if its host accepts no agent, which the
-    /// login has said.
+    /// login has reported.
     pub(crate) async fn lend(client: &Client, path: String, own: &str) -> Result<Option<Self>, Error> {
         let fs = client.fs();
         if !fs.exists(beside(&path, own)).await? {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_links_lead_nowhere_else() {
+    fn link_names_cannot_escape_their_directory() {
         assert!(name("0123abc").is_ok());
         for text in ["", "../x", "a/b", ".x"] {
             assert!(name(text).is_err(), "{text}");

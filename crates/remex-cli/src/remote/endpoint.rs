@@ -42,13 +42,13 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// The maximum pause between checks of the user's server while a lost connection is being re-established.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// If connecting takes longer than this, the user is told how to share ssh logins.
+/// If connecting takes longer than this, a hint explains how to share ssh logins.
 const SLOW_LOGIN: Duration = Duration::from_secs(2);
 
 /// The exit status of a remote shell that does not find the command.
 const NO_SUCH_COMMAND: &str = "exit code 127";
 
-/// What to do about a token file that cannot be read.
+/// The hint for an unreadable token file.
 const NO_TOKEN_FILE: &str = "check the path, or create a file that contains only the token";
 
 /// The client name that this program sends to servers.
@@ -123,7 +123,7 @@ pub(crate) struct Endpoint {
     pub(crate) name: String,
     pub(crate) kind: EndpointKind,
     pub(crate) target: Target,
-    /// How long to try to reconnect, if the environment says so.
+    /// How long to try to reconnect, if the environment sets it.
     reconnect: Option<Duration>,
     options: Options,
     /// The name of the link to the agent that logins forward.
@@ -237,7 +237,7 @@ impl Endpoint {
             by.explain(Failure::usage(what, hint))
         })?;
         let token_error = environments.token_error(&id);
-        tell(environments.warnings.iter().filter(|warning| match warning {
+        print_warnings(environments.warnings.iter().filter(|warning| match warning {
             // It is reported as an error below.
             Warning::Token(mistake) => Some(mistake) != token_error,
             _ => true,
@@ -315,7 +315,9 @@ impl Endpoint {
                         return failure;
                     }
                 }
-                Ok(user_server::ServerStatus::Died) => return user_server_lost(user_server::died()),
+                Ok(user_server::ServerStatus::Died) => {
+                    return user_server_lost(user_server::explain_stale_socket());
+                }
                 Ok(user_server::ServerStatus::Nothing) => {
                     return user_server_lost(
                         "your local remex server was stopped, and its processes were ended",
@@ -380,12 +382,12 @@ impl Endpoint {
         LentAgent::lend(client, path, own).await.map_err(|error| Failure::from(error).context(&refused()))
     }
 
-    /// Returns how long to try to reconnect: what a flag says, or the environment, or by default.
+    /// Returns how long to try to reconnect: set by a flag, or the environment, or the default.
     pub(crate) fn reconnect_window(&self, flag: Option<Duration>) -> Duration {
         self.asked_window(flag).unwrap_or(reconnect::DEFAULT_WINDOW)
     }
 
-    /// Returns how long the user wants to try to reconnect, if a flag or the environment says so.
+    /// Returns how long to try to reconnect, if a flag or the environment sets it.
     pub(crate) fn asked_window(&self, flag: Option<Duration>) -> Option<Duration> {
         flag.or(self.reconnect)
     }
@@ -400,7 +402,7 @@ impl Endpoint {
         }
     }
 
-    /// After a slow login, tells users at a terminal how to share ssh logins.
+    /// After a slow login, suggests sharing ssh logins to users at a terminal.
     fn advise(&self, took: Duration) {
         static ADVISED: AtomicBool = AtomicBool::new(false);
         if took < SLOW_LOGIN || !io::stderr().is_terminal() {
@@ -510,7 +512,7 @@ fn user_server_lost(what: &str) -> Failure {
 /// Reads the environments, and prints warnings.
 pub(crate) fn environments() -> Result<Configured, Failure> {
     let configured = configured_environments()?;
-    tell(&configured.warnings);
+    print_warnings(&configured.warnings);
     Ok(configured)
 }
 
@@ -539,7 +541,7 @@ pub(crate) fn unusable(kind: Kind, error: &environments::Error) -> Failure {
 }
 
 /// Prints warnings, each one once.
-fn tell<'a>(warnings: impl IntoIterator<Item = &'a Warning>) {
+fn print_warnings<'a>(warnings: impl IntoIterator<Item = &'a Warning>) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut told = lock(&TOLD);
     for warning in warnings.into_iter().map(Warning::to_string) {

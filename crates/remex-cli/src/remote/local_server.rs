@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_no_server_can_run_the_failure_says_why() {
+    fn the_failure_states_why_no_local_server_can_run() {
         let failure = unavailable("macos");
         assert_eq!(
             failure.message(),

@@ -1,4 +1,4 @@
-//! Who holds a lock file of a state directory: the server, or the keeper of its durable processes.
+//! The holder of a lock file of a state directory: the server, or the keeper of its durable processes.
 //!
 //! Start at [`holder`].
 
@@ -23,29 +23,29 @@ use rustix::{
 #[cfg(target_os = "linux")]
 use crate::render::failure::Failure;
 
-/// Who holds a lock file.
+/// The holder of a lock file, if any.
 pub(crate) enum Found {
     Nobody,
-    /// A process that has not said who it is.
+    /// A process that has not identified itself yet.
     Starting,
     By(Holder),
 }
 
-/// The process that holds a lock file, and what it says.
+/// The process that holds a lock file, and the content of that file.
 pub(crate) struct Holder {
     pub(crate) pid: Pid,
-    /// What a server says about itself; a keeper says nothing.
+    /// The description of a server; a keeper writes none.
     pub(crate) server: Option<ServerWords>,
 }
 
-/// What a server says in its lock file.
+/// The description of a server in its lock file.
 pub(crate) struct ServerWords {
     pub(crate) program: PathBuf,
     /// How it is, as [`handover`](crate::commands::serve::handover) has it.
     pub(crate) status: String,
-    /// When it said so, as text that is compared only.
+    /// When it reported the status; only compared for equality.
     pub(crate) when: String,
-    /// The unix sockets on which it listens; an older one does not say.
+    /// The unix sockets on which it listens; an older server does not record them.
     pub(crate) sockets: Vec<PathBuf>,
 }
 

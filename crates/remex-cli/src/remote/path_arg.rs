@@ -244,7 +244,7 @@ impl ConnectedHost {
         } else {
             let home = match client.info().await {
                 Ok(info) => info.user_home_dir,
-                // The oldest dialect says nothing about its host.
+                // The oldest dialect has no host information.
                 Err(error) if is_unknown_method(&error) => None,
                 Err(error) => return Err(error.into()),
             };
@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_colon_names_a_place_unless_a_slash_comes_first() {
+    fn a_colon_names_an_environment_unless_a_slash_precedes_it() {
         let there = |name: &str| HostArg::Named(name.to_owned());
         for (typed, host, path) in [
             ("a", HostArg::Local, "a"),

@@ -431,14 +431,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_name_of_a_process_counts_more_than_that_of_its_session() {
+    fn a_process_name_takes_precedence_over_a_session_name() {
         let rows = [process("build", "build", State::Running), process("build", "lint", State::Running)];
         assert_eq!(found(&rows, "build"), Ok("build"));
         assert_eq!(found(&rows, "lint"), Ok("lint"));
     }
 
     #[test]
-    fn what_runs_is_meant_rather_than_what_has_ended() {
+    fn running_processes_are_preferred_to_exited_ones() {
         let rows = named(vec![
             process("old", "build", State::Closed),
             process("new", "build", State::Running),
@@ -452,7 +452,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_process_is_found_by_what_it_is_called() {
+    fn every_process_is_found_by_its_displayed_name() {
         // Names that begin with each other, the same name in several sessions, sessions named like processes.
         let words = ["a", "ab", "abc", "b", "ba"];
         let states = [State::Running, State::Closed];
@@ -470,7 +470,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_process_without_a_proper_name_has_one_that_can_be_typed() {
+    fn a_process_without_a_typable_name_gets_one() {
         let sessions = BTreeMap::new();
         let ids = ["", "a\nb", "\u{202e}x", "good"];
         let rows = ids.map(|id| row(process("s", id, State::Running).entry, &sessions));
@@ -484,7 +484,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn how_a_process_is_takes_a_word_or_two() {
+    fn process_states_are_one_or_two_words() {
         let mut row = process("s", "p", State::Closed);
         row.entry.exit_code = Some(3);
         assert_eq!(row.state(), "exit 3");

@@ -28,7 +28,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the session of an observer survives without a connection: longer than reconnecting is tried.
 pub(crate) const DETACH_TTL: Duration = Duration::from_secs(120);
 
-/// A session of an observer expires some time, however long reconnecting is tried: one that nobody needs is found empty.
+/// The longest time that the session of an observer survives a disconnect, even if reconnecting is tried for longer.
 const MAX_OBSERVER_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Keeps the session alive as long as reconnecting is tried.
@@ -57,12 +57,12 @@ pub(crate) fn window(text: &str) -> Result<Duration, InvalidArg> {
     }
 }
 
-/// What a client can tell while it is disconnected from a process.
+/// The texts for the time while a client is disconnected from a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Absence {
     /// The name of the process.
     pub(crate) name: String,
-    /// The command that comes back to it.
+    /// The command that reattaches to it.
     pub(crate) reattach: String,
     /// How long the client tries to reconnect.
     pub(crate) window: Duration,
@@ -96,21 +96,21 @@ impl Absence {
         format!("connection lost; {rest}: {}", reason(cause))
     }
 
-    /// Says after Ctrl-C what another one does.
+    /// The notice after the first Ctrl-C: what another one does.
     pub(crate) fn interrupted(&self, away: Duration) -> String {
         let Self { name, reattach, .. } = self;
-        let fate = self.fate(away);
-        format!("not connected; Ctrl-C again leaves `{name}`, `{reattach}` comes back; {fate}")
+        let retention_clause = self.retention_clause(away);
+        format!("not connected; Ctrl-C again leaves `{name}`, `{reattach}` comes back; {retention_clause}")
     }
 
-    /// Says what becomes of a process that was left without a connection.
+    /// The notice about a process that was detached from during a disconnect.
     pub(crate) fn left(&self, away: Duration) -> String {
         let Self { name, reattach, .. } = self;
-        let fate = self.fate(away);
-        format!("left `{name}` without a connection; {fate}; come back with `{reattach}`")
+        let retention_clause = self.retention_clause(away);
+        format!("left `{name}` without a connection; {retention_clause}; come back with `{reattach}`")
     }
 
-    fn fate(&self, away: Duration) -> String {
+    fn retention_clause(&self, away: Duration) -> String {
         match self.kept {
             Some(kept) => format!("its server keeps it for another {}", span(kept.saturating_sub(away))),
             None => "it keeps running as long as its server does".to_owned(),
@@ -118,7 +118,7 @@ impl Absence {
     }
 }
 
-/// Tells a user who asked for a longer time than the server grants.
+/// Warns a user who requested a longer time than the server grants.
 pub(crate) fn warn_if_shorter(endpoint: &Endpoint, client: &Client, wanted: Duration) {
     let granted = client.welcome().detach_ttl_ms.map(Duration::from_millis);
     if let Some(granted) = granted.filter(|granted| *granted < wanted) {
@@ -143,7 +143,7 @@ pub(crate) fn reason(cause: &Error) -> String {
     }
 }
 
-/// Returns what the user has to do before reconnecting can succeed, if that is known.
+/// Returns a hint if reconnecting cannot succeed without the user.
 pub(crate) fn remedy(cause: &Error) -> Option<String> {
     let needs_user = matches!(cause, Error::ProgramEnded { .. } | Error::PromptRefused { .. });
     cause.hint().filter(|_| needs_user).map(text::plain)

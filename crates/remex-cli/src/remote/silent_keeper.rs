@@ -1,4 +1,4 @@
-//! Says what a command waits for if the process that runs the durable processes of a server does not respond.
+//! Reports an unresponsive keeper, the process that runs the durable processes of a server, to a command that waits for it.
 
 use std::{pin::pin, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::render::{failure::Failure, print};
 /// How long a command waits in silence before the server is asked for the reason, which takes up to two seconds more.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// Waits for an answer, and says on stderr if the keeper of the server holds it up.
+/// Waits for an answer, and reports on stderr if the keeper of the server delays it.
 pub(crate) async fn explained<T>(client: &Client, answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
     let explained = async {
@@ -30,7 +30,7 @@ pub(crate) async fn explained<T>(client: &Client, answer: impl Future<Output = T
     answer.await
 }
 
-/// Returns the failure for a command that the keeper of the server holds up, if that is so.
+/// Returns the failure for a command that is blocked by an unresponsive keeper, if it is.
 pub(crate) async fn failure(client: &Client, what: String) -> Option<Failure> {
     let pid = silent_keeper(client).await?;
     let cause = format!("the keeper of the server (pid {pid}) does not respond");

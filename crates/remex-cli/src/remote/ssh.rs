@@ -127,7 +127,7 @@ pub(crate) struct OldServer {
 }
 
 impl OldServer {
-    /// Finds the server in what the script prints.
+    /// Finds the server in the output of the script.
     fn find(said: &str) -> Option<Self> {
         let status = said.lines().rev().find_map(|line| line.strip_prefix("remex-server "))?;
         let status: serde_json::Value = serde_json::from_str(status).ok()?;
@@ -139,19 +139,19 @@ impl OldServer {
     }
 }
 
-/// Installs this program on the host of an ssh command line, and says what was done.
+/// Installs this program on the host of an ssh command line, and returns a description of the outcome.
 ///
 /// ssh may prompt on the terminal.
 pub(crate) fn install(program: &Program) -> Result<Installed, Failure> {
     let Some(login) = program.ssh_login() else { return Err(no_ssh(program)) };
-    let trouble = |action: &str| {
+    let io_failure = |action: &str| {
         let action = action.to_owned();
         move |error: io::Error| Failure::io(&action, &error)
     };
-    let path = std::env::current_exe().map_err(trouble("find this program"))?;
+    let path = std::env::current_exe().map_err(io_failure("find this program"))?;
     let read = format!("read `{}`", path.display());
-    let mut file = File::open(&path).map_err(trouble(&read))?;
-    let (hash, len) = digest(&mut file).map_err(trouble(&read))?;
+    let mut file = File::open(&path).map_err(io_failure(&read))?;
+    let (hash, len) = digest(&mut file).map_err(io_failure(&read))?;
     let (directory, _) = INSTALLED.rsplit_once('/').unwrap_or((".", INSTALLED));
     let script = SCRIPT
         .replace("MACHINE", &machine())
@@ -166,7 +166,7 @@ pub(crate) fn install(program: &Program) -> Result<Installed, Failure> {
         .stdin(Stdio::from(file))
         .stderr(Stdio::inherit())
         .output()
-        .map_err(trouble(&format!("run {login}")))?;
+        .map_err(io_failure(&format!("run {login}")))?;
     if output.status.signal() == Some(Signal::INT.as_raw()) {
         return Err(Failure::signalled(128 + 2));
     }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_script_answers_is_found_behind_what_else_is_printed() {
+    fn the_answer_of_the_script_is_found_after_other_output() {
         let done = format!("Welcome!\nremex-install done remex {}\n", env!("CARGO_PKG_VERSION"));
         assert!(outcome(&done, 1024).unwrap().starts_with("installed remex "));
         assert!(outcome("remex-install present\n", 0).unwrap().contains("is already installed"));

@@ -40,7 +40,7 @@ const IDLE_TIMEOUT: &str = "10m";
 const REBIND_PATIENCE: Duration = Duration::from_secs(5);
 const REBIND_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a new server may take to say on which sockets it listens, after it listens.
+/// How long a new server may take to announce its sockets after it listens.
 const SAY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The socket of the server, and where it keeps processes and sessions that survive it.
@@ -97,7 +97,7 @@ impl Socket {
         found
     }
 
-    /// Returns whether a server that was started with another runtime directory has not said yet where it listens.
+    /// Returns whether a server that was started with another runtime directory has not announced its socket yet.
     fn has_starting_neighbour(&self) -> bool {
         self.other_states().iter().any(|state| match holder(&state.join("server.lock")) {
             Ok(Found::By(found)) => found.server.is_none(),
@@ -111,7 +111,7 @@ impl Socket {
         let Ok(Found::By(found)) = holder(&state.join("server.lock")) else { return None };
         let mut said = found.server.map(|server| server.sockets).unwrap_or_default();
         said.sort_by_key(|path| *path != self.path);
-        // An older server does not say where it listens, but there are few places.
+        // An older server does not announce its socket, but there are few candidates.
         let run = PathBuf::from(format!("/run/user/{}/remex", rustix::process::geteuid().as_raw()));
         let places = [run, temporary_directory()].into_iter();
         let likely = places.filter(|place| state.ends_with(state_name(place)));
@@ -129,7 +129,7 @@ impl Socket {
         self.state.clone()
     }
 
-    /// Returns whether an earlier server has left sessions, which a new one continues.
+    /// Returns whether an earlier server has left sessions that a new one would restore.
     pub(crate) fn has_left_sessions(&self) -> bool {
         let Some(state) = self.state() else { return false };
         let Ok(mut sessions) = fs::read_dir(state.join("sessions")) else { return false };
@@ -199,7 +199,7 @@ fn states() -> Option<PathBuf> {
     Some(states.join("remex").join(host))
 }
 
-/// Returns what the state directory of a server is called whose socket is in `directory`.
+/// Returns the name of the state directory of a server whose socket is in `directory`.
 fn state_name(directory: &Path) -> String {
     directory.display().to_string().trim_matches('/').replace('/', "-")
 }
@@ -213,7 +213,7 @@ pub(crate) fn check_runtime_directory() -> Result<(), Failure> {
     let Some(runtime) = runtime_directory() else { return Ok(()) };
     let Ok(metadata) = fs::metadata(&runtime) else { return Ok(()) };
     let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
-    // Some systems give everybody the same one, such as `/tmp`.
+    // On some systems it is the same for all users, such as `/tmp`.
     let is_shared = owner == 0 && access(&runtime, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     if owner == own || is_shared {
         return Ok(());
@@ -239,7 +239,7 @@ pub(crate) enum ServerStatus {
 }
 
 /// Explains a stale socket.
-pub(crate) fn died() -> &'static str {
+pub(crate) fn explain_stale_socket() -> &'static str {
     if Socket::default_path().has_left_sessions() {
         "your local remex server died: it was killed, it crashed, or the machine restarted; its processes and their output were \
          kept, and the next command continues with them"
@@ -250,7 +250,7 @@ pub(crate) fn died() -> &'static str {
 
 /// Returns whether the server is running.
 ///
-/// Somebody who cleans up may delete the socket of one that runs; it then listens again within a second.
+/// A cleanup of temporary files may delete the socket of a running server; it then listens again within a second.
 pub(crate) async fn find() -> Result<ServerStatus, Failure> {
     check_runtime_directory()?;
     let deadline = Instant::now() + REBIND_PATIENCE;
@@ -275,7 +275,7 @@ async fn look(socket: Socket) -> Result<ServerStatus, Failure> {
     probe(socket).await
 }
 
-/// Returns the socket of the server if it is running, or if there is something to continue with; `None` otherwise.
+/// Returns the socket of the server if it is running or has sessions to restore; `None` otherwise.
 pub(crate) async fn running() -> Result<Option<Socket>, Failure> {
     match find().await? {
         ServerStatus::Running(socket) => Ok(Some(socket)),
@@ -294,7 +294,7 @@ pub(crate) async fn not_running() -> Failure {
     match find().await {
         Ok(ServerStatus::Died) => Failure::of(
             Kind::NotFound,
-            died(),
+            explain_stale_socket(),
             format!(
                 "start your processes again with `remex run --detach -- COMMAND`; see the log `{}`",
                 Socket::default_path().log().display()
@@ -393,7 +393,7 @@ pub(crate) async fn ensure_running() -> Result<Socket, Failure> {
         return Err(failure);
     }
     if let ServerStatus::Died = found {
-        print::note(died());
+        print::note(explain_stale_socket());
     }
     if !matches!(found, ServerStatus::Running(_)) {
         let starting = socket.clone();
@@ -485,11 +485,11 @@ fn state_flag(socket: &Socket) -> Vec<OsString> {
 
 fn start(socket: &Socket) -> Result<(), Failure> {
     let log = socket.log();
-    let trouble = |error: &io::Error| Failure::io("start your local remex server", error);
+    let io_failure = |error: &io::Error| Failure::io("start your local remex server", error);
     let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&log);
-    let file = file.map_err(|error| trouble(&error))?;
+    let file = file.map_err(|error| io_failure(&error))?;
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
-    let mut child = Command::new(std::env::current_exe().map_err(|error| trouble(&error))?)
+    let mut child = Command::new(std::env::current_exe().map_err(|error| io_failure(&error))?)
         .args([
             "serve",
             "--background=fork",
@@ -506,13 +506,13 @@ fn start(socket: &Socket) -> Result<(), Failure> {
         .stdout(Stdio::piped())
         .stderr(file)
         .spawn()
-        .map_err(|error| trouble(&error))?;
+        .map_err(|error| io_failure(&error))?;
     let mut announced = String::new();
     let stdout = child.stdout.take();
     // Waits for the intermediate process, which exits once it has started the server.
-    child.wait().map_err(|error| trouble(&error))?;
+    child.wait().map_err(|error| io_failure(&error))?;
     if let Some(stdout) = stdout {
-        io::BufReader::new(stdout).read_line(&mut announced).map_err(|error| trouble(&error))?;
+        io::BufReader::new(stdout).read_line(&mut announced).map_err(|error| io_failure(&error))?;
     }
     if !announced.is_empty() {
         wait_until_said(socket);
@@ -528,7 +528,7 @@ fn start(socket: &Socket) -> Result<(), Failure> {
     .because(reason.trim_start_matches("remex: ")))
 }
 
-/// Waits until a server that listens has said where, so that programs with another runtime directory find it. Blocks.
+/// Waits until a listening server has announced its socket, so that programs with another runtime directory find it. Blocks.
 fn wait_until_said(socket: &Socket) {
     let Some(state) = &socket.state else { return };
     let deadline = Instant::now() + SAY_PATIENCE;

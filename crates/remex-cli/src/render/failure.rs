@@ -1,4 +1,4 @@
-//! Errors for people: one line with what failed and why, one line with what to do; and the exit codes.
+//! Error messages: one line with the failure and its cause, one line with the hint; and the exit codes.
 //!
 //! Start at [`Failure`].
 
@@ -15,7 +15,7 @@ pub(crate) struct Failure {
     what: String,
     /// Why, if it is known apart from what failed.
     why: Option<String>,
-    /// What to do about it.
+    /// The hint.
     hint: Option<String>,
     kind: Kind,
     /// The error kind, if the server refused a call.
@@ -52,7 +52,7 @@ pub(crate) enum Kind {
     Signalled(u8),
 }
 
-/// Whose exit codes a command returns.
+/// The scheme of exit codes that a command uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitCodes {
     /// Its own: each kind of failure has one.
@@ -61,7 +61,7 @@ pub(crate) enum ExitCodes {
     OfTheProcess,
 }
 
-/// What to do where the host has no room for a thread or a descriptor.
+/// The hint for a host that is out of threads or descriptors.
 pub(crate) const NO_ROOM: &str = "end some processes of this user, or raise its limits on processes and descriptors (`ulimit -u`, `ulimit -n`)";
 
 /// Why the value of an argument cannot be used.
@@ -199,8 +199,8 @@ impl Failure {
         self
     }
 
-    /// Turns `NotFound` into a plain failure, for something that the user did not ask for by its name.
-    pub(crate) fn on_the_way(mut self) -> Self {
+    /// Turns `NotFound` into a plain failure, for something that the user did not name.
+    pub(crate) fn into_plain_failure(mut self) -> Self {
         if self.kind == Kind::NotFound {
             self.kind = Kind::Failed;
         }
@@ -237,7 +237,7 @@ impl Failure {
         }
     }
 
-    /// Returns what to do about it.
+    /// Returns the hint.
     pub(crate) fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_context_makes_the_failure_its_reason() {
+    fn a_context_turns_the_failure_into_its_cause() {
         let failure = Failure::new("cannot listen", "choose another port").because("it is in use");
         let failure = failure.context("cannot serve; and more");
         assert_eq!(failure.message(), "cannot serve; and more: cannot listen: it is in use");

@@ -23,7 +23,7 @@ pub(crate) struct Finding {
     pub(crate) took: Option<Duration>,
     /// The details, or why it failed.
     pub(crate) what: String,
-    /// What to do about it.
+    /// The hint.
     pub(crate) hint: Option<String>,
 }
 

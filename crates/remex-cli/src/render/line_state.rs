@@ -18,7 +18,7 @@ pub(crate) static STDOUT: LineState = LineState(AtomicBool::new(false));
 pub(crate) static STDERR: LineState = LineState(AtomicBool::new(false));
 
 impl LineState {
-    /// Notes what a command has written.
+    /// Records the output of a command.
     pub(crate) fn note(&self, bytes: &[u8]) {
         if let Some(last) = bytes.last() {
             self.0.store(*last != b'\n', Relaxed);
@@ -32,7 +32,7 @@ pub(crate) fn on_own_line() {
     STDOUT.0.store(false, Relaxed);
 }
 
-/// Returns what a notice on stderr begins with: the end of a line that a command has begun there.
+/// Returns the prefix of a notice on stderr: a line feed if a command has begun a line there.
 pub(crate) fn line_break() -> &'static str {
     let mut is_open = STDERR.0.swap(false, Relaxed);
     // On a terminal both streams share a line.

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_narrow_table_does_without_the_least_important_columns() {
+    fn a_narrow_table_omits_the_least_important_columns() {
         let (heading, widths) = (["NAME", "PID", "MEM", "COMMAND"], [10, 7, 6, 80]);
         let shown = |room| shown_columns(&heading, &widths, &["MEM", "PID"], room);
         assert_eq!(shown(None), [0, 1, 2, 3]);

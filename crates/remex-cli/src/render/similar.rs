@@ -1,4 +1,4 @@
-//! Finds what was probably meant by a mistyped name.
+//! Finds likely corrections of a mistyped name.
 
 use strsim::osa_distance;
 

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_letters_take_two_columns() {
+    fn wide_characters_take_two_columns() {
         for (text, columns) in [("build", 5), ("構築", 4), ("🚀", 2), ("e\u{301}", 1), ("", 0)] {
             assert_eq!(width(text), columns, "{text}");
             assert_eq!(width(&padded(text, 8)), 8, "{text}");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_and_cannot_move_a_cursor() {
+    fn words_are_quoted_and_control_characters_escaped() {
         let argv = ["sh", "-c", "echo 'hi'", "\u{1b}[2J", "\u{202e}x", ""].map(str::to_owned);
         assert_eq!(line(&argv), r"sh -c 'echo '\''hi'\''' '�[2J' '�x' ''");
     }

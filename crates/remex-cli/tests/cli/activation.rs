@@ -28,7 +28,7 @@ fn activated(socket: impl Into<OwnedFd>, flags: &str) -> Command {
 }
 
 #[test]
-fn a_unix_socket_from_systemd_is_served_and_stays() {
+fn a_unix_socket_from_systemd_is_served_and_not_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("own.sock");
     let socket = UnixListener::bind(&path).unwrap();
@@ -51,14 +51,14 @@ fn a_unix_socket_from_systemd_is_served_and_stays() {
     let mut server = server;
     assert_eq!(server.wait().code(), Some(0), "with nothing to do it ends by itself");
     assert!(path.exists(), "the socket is systemd's");
-    // Whoever comes then is served by the next one.
+    // Later connections are served by the next server.
     let late = Client::connect(&format!("unix://{}", path.display()));
     let _next = Server::launch(activated(socket, ""), 1);
     late.initialize();
 }
 
 #[test]
-fn a_port_from_systemd_obeys_the_same_rules() {
+fn a_port_from_systemd_needs_authentication_like_any_other() {
     let server = Server::launch(activated(TcpListener::bind("127.0.0.1:0").unwrap(), ""), 1);
     server.client();
     let everywhere = TcpListener::bind("0.0.0.0:0").unwrap();
@@ -72,13 +72,13 @@ fn a_port_from_systemd_obeys_the_same_rules() {
 }
 
 #[test]
-fn a_server_without_work_ends_by_itself() {
+fn an_idle_activated_server_exits() {
     let mut server = Server::serve(&["--exit-when-idle", "50ms"]);
     assert_eq!(server.wait().code(), Some(0));
 }
 
 #[test]
-fn a_connection_and_a_process_that_was_left_keep_a_server() {
+fn connections_and_background_processes_keep_an_activated_server_running() {
     let directory = tempfile::tempdir().unwrap();
     let done = directory.path().join("done");
     let mut server = Server::serve(&["--exit-when-idle", "50ms", "--max-detach-ttl", "forever"]);
@@ -97,7 +97,7 @@ fn a_connection_and_a_process_that_was_left_keep_a_server() {
 }
 
 #[test]
-fn a_person_who_starts_a_server_is_told_the_way_to_it() {
+fn the_banner_on_a_terminal_explains_how_to_connect() {
     let home = Home::new();
     let screen = Screen::remex(&home, &["serve"]);
     let shown = screen.wait_for("remex env add NAME ws://127.0.0.1:");
@@ -128,7 +128,7 @@ fn a_person_who_starts_a_server_is_told_the_way_to_it() {
 }
 
 #[test]
-fn a_script_that_starts_a_server_gets_the_address_and_no_more() {
+fn without_a_terminal_only_the_address_is_printed() {
     let server = Server::start();
     let url = server.address().to_owned();
     let finished = server.stop();

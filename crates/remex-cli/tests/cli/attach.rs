@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[test]
-fn a_command_is_left_on_the_users_own_server_which_is_started_for_it() {
+fn a_background_command_starts_the_local_server_on_demand() {
     let home = Home::new();
     assert!(!home.own_socket().exists());
     let said =
@@ -35,7 +35,7 @@ fn a_command_is_left_on_the_users_own_server_which_is_started_for_it() {
 }
 
 #[test]
-fn several_that_need_the_own_server_at_once_start_one() {
+fn concurrent_commands_start_one_local_server() {
     let home = Home::new();
     let start = || home.remex(&["run", "--detach", "--", "sh", "-c", "echo $PPID"]);
     let children: Vec<_> = (0..4).map(|_| start().stdout(Stdio::piped()).spawn().unwrap()).collect();
@@ -51,7 +51,7 @@ fn several_that_need_the_own_server_at_once_start_one() {
 }
 
 #[test]
-fn what_is_left_has_the_environment_and_the_directory_of_the_caller() {
+fn a_background_command_has_the_environment_and_directory_of_the_caller() {
     let home = Home::new();
     home.say(&["run", "--detach", "--name", "first", "--", "true"]);
     let mut command =
@@ -63,7 +63,7 @@ fn what_is_left_has_the_environment_and_the_directory_of_the_caller() {
 }
 
 #[test]
-fn a_name_is_given_away_once_its_command_has_ended() {
+fn a_name_can_be_reused_once_its_command_has_exited() {
     let home = Home::new();
     let start = |script| home.say(&["run", "--detach", "--name", "nightly", "--", "sh", "-c", script]);
     assert_eq!(start("exec sleep 1000").code, Some(0));
@@ -80,7 +80,7 @@ fn a_name_is_given_away_once_its_command_has_ended() {
 }
 
 #[test]
-fn attach_shows_what_was_said_and_what_comes_and_ends_with_the_code() {
+fn attach_shows_earlier_and_new_output_and_returns_the_exit_code() {
     let home = Home::new();
     let script = "echo before; while ! test -e go; do sleep 0.05; done; echo after; exit 6";
     home.say(&["run", "--detach", "--name", "build", "--", "sh", "-c", script]);
@@ -94,7 +94,7 @@ fn attach_shows_what_was_said_and_what_comes_and_ends_with_the_code() {
 }
 
 #[test]
-fn who_attaches_and_goes_leaves_the_process_alone() {
+fn detaching_leaves_the_process_running() {
     let home = Home::new();
     home.say(&[
         "run",
@@ -125,7 +125,7 @@ fn who_attaches_and_goes_leaves_the_process_alone() {
 }
 
 #[test]
-fn two_people_see_the_same_screen() {
+fn two_attached_clients_see_the_same_screen() {
     let home = Home::new();
     home.say(&["run", "--detach", "-t", "--name", "work", "--", "sh", "-c", "PS1='> ' exec sh -i"]);
     let (one, mut other) =
@@ -141,7 +141,7 @@ fn two_people_see_the_same_screen() {
 }
 
 #[test]
-fn a_shell_survives_the_end_of_its_terminal() {
+fn a_shell_survives_a_closed_terminal() {
     let home = Home::new();
     let mut screen = Screen::remex(&home, &["shell", "--name", "work"]);
     screen.wait_for("# ");
@@ -158,7 +158,7 @@ fn a_shell_survives_the_end_of_its_terminal() {
 }
 
 #[test]
-fn who_loses_the_terminal_loses_nothing_else() {
+fn losing_the_terminal_loses_nothing_else() {
     let home = Home::new();
     for round in 0..4 {
         let name = format!("work-{round}");
@@ -174,7 +174,7 @@ fn who_loses_the_terminal_loses_nothing_else() {
 }
 
 #[test]
-fn what_takes_no_input_can_be_left_after_some_was_typed() {
+fn a_process_without_stdin_can_be_detached_from_after_typing() {
     let home = Home::new();
     home.say(&["run", "--detach", "--name", "deaf", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
     let mut screen = Screen::remex(&home, &["attach", "deaf"]);
@@ -187,7 +187,7 @@ fn what_takes_no_input_can_be_left_after_some_was_typed() {
 }
 
 #[test]
-fn attach_says_how_to_leave_and_the_keys_work_at_once_without_a_terminal() {
+fn attach_says_how_to_detach_and_the_keys_work_at_once_without_a_remote_terminal() {
     let home = Home::new();
     let script = "echo ready; while read line; do echo \"got $line\"; done";
     home.say(&["run", "--detach", "-i", "--name", "lines", "--", "sh", "-c", script]);
@@ -280,7 +280,7 @@ fn the_first_ctrl_c_asks_whether_to_detach_or_to_interrupt() {
 }
 
 #[test]
-fn a_shell_without_a_terminal_is_told_what_is_missing() {
+fn running_a_shell_without_a_terminal_suggests_the_flag() {
     let home = Home::new();
     let mut screen = Screen::remex(&home, &["run", "--", "sh"]);
     screen.wait_for("for both, use `remex run -t -- sh`");
@@ -290,7 +290,7 @@ fn a_shell_without_a_terminal_is_told_what_is_missing() {
 }
 
 #[test]
-fn who_only_watches_leaves_with_ctrl_c() {
+fn ctrl_c_detaches_a_read_only_client() {
     let home = Home::new();
     home.say(&["run", "--detach", "-t", "--name", "work", "--", "sh", "-c", "echo ready; exec cat"]);
     let mut screen = Screen::remex(&home, &["attach", "--read-only", "work"]);
@@ -301,7 +301,7 @@ fn who_only_watches_leaves_with_ctrl_c() {
 }
 
 #[test]
-fn a_process_that_waited_for_its_dead_client_goes_on_once_somebody_attaches() {
+fn a_process_paused_by_a_dead_client_continues_once_another_attaches() {
     let home = Home::new();
     let server = Server::start();
     let mut child = home
@@ -314,7 +314,7 @@ fn a_process_that_waited_for_its_dead_client_goes_on_once_somebody_attaches() {
     // Held open to the end: who stops reading ends the command.
     let mut out = Patient::new(child.stdout.take().unwrap());
     out.read_exact(&mut [0; 2]).unwrap();
-    // It stands still: nobody reads, and nothing may be lost.
+    // It is paused: its output is not read, and nothing may be lost.
     child.kill().unwrap();
     child.ended();
     let screen = Screen::remex(&home, &["attach", "--on", server.address(), "flood"]);
@@ -322,7 +322,7 @@ fn a_process_that_waited_for_its_dead_client_goes_on_once_somebody_attaches() {
 }
 
 #[test]
-fn a_server_that_ends_everything_with_its_connection_is_told() {
+fn a_server_that_ends_processes_with_the_connection_is_reported() {
     let home = Home::new();
     fs::write(
         home.environments(),
@@ -340,7 +340,7 @@ fn a_server_that_ends_everything_with_its_connection_is_told() {
 }
 
 #[test]
-fn attach_needs_no_name_where_exactly_one_runs() {
+fn attach_needs_no_name_if_exactly_one_process_runs() {
     let home = Home::new();
     home.say(&["run", "--detach", "--name", "done", "--", "true"]);
     assert_eq!(home.say(&["wait", "done"]).code, Some(0));
@@ -361,7 +361,7 @@ fn attach_needs_no_name_where_exactly_one_runs() {
 }
 
 #[test]
-fn another_escape_character_leaves_and_a_tilde_is_a_key() {
+fn a_custom_escape_character_detaches_and_a_tilde_is_sent() {
     let home = Home::new();
     home.say(&["run", "--detach", "-t", "--name", "work", "--", "sh", "-c", "PS1='> ' exec sh -i"]);
     let mut screen = Screen::remex(&home, &["attach", "--escape", "^]", "work"]);
@@ -377,7 +377,7 @@ fn another_escape_character_leaves_and_a_tilde_is_a_key() {
 }
 
 #[test]
-fn attach_has_a_program_draw_its_screen_anew_though_the_size_is_the_same() {
+fn attach_redraws_the_screen_even_at_the_same_size() {
     let home = Home::new();
     // As programs do, it draws only if the size is another one when it looks.
     let script = "size=$(stty size); \
@@ -388,7 +388,7 @@ fn attach_has_a_program_draw_its_screen_anew_though_the_size_is_the_same() {
     log.wait_for("ready 24 80");
     let screen = Screen::remex(&home, &["attach", "screen"]);
     screen.wait_for("ready 24 80\ndrawn for 24 79\ndrawn for 24 80");
-    // Also for somebody who leaves at once.
+    // Also if the user detaches at once.
     let mut hasty = Screen::remex(&home, &["attach", "screen"]);
     hasty.wait_for("ready");
     hasty.keys("~.");
@@ -421,7 +421,7 @@ fn leave_running(home: &Home, name: &str) -> Watched {
 }
 
 #[test]
-fn the_next_command_continues_with_the_processes_of_an_own_server_that_died() {
+fn the_next_command_recovers_the_processes_of_a_crashed_local_server() {
     let home = Home::new();
     let process = leave_running(&home, "build");
     kill_own_server(&home);
@@ -444,7 +444,7 @@ fn the_next_command_continues_with_the_processes_of_an_own_server_that_died() {
 }
 
 #[test]
-fn an_upgrade_of_the_own_server_keeps_its_pid_and_its_processes() {
+fn an_upgrade_of_the_local_server_keeps_its_pid_and_processes() {
     let home = Home::new();
     let process = leave_running(&home, "build");
     let server = home.own_server().unwrap();
@@ -466,7 +466,7 @@ fn an_upgrade_of_the_own_server_keeps_its_pid_and_its_processes() {
 }
 
 #[test]
-fn who_is_attached_goes_on_when_the_own_server_dies() {
+fn an_attached_client_survives_a_crash_of_the_local_server() {
     let home = Home::new();
     leave_running(&home, "build");
     let start = |args: &[&str]| {
@@ -488,7 +488,7 @@ fn who_is_attached_goes_on_when_the_own_server_dies() {
 }
 
 #[test]
-fn who_comes_back_to_a_new_own_server_goes_on() {
+fn a_client_that_reconnects_to_a_new_local_server_continues() {
     let home = Home::new();
     leave_running(&home, "build");
     let mut command = home.remex(&["logs", "--follow", "build"]);

@@ -45,12 +45,12 @@ impl UserSession {
         self.client.wait_for_output(name, "ready");
     }
 
-    /// Starts a script that says `ready`, then waits for a line on its input to go on.
+    /// Starts a script that says `ready`, then waits for a line on its input to continue.
     pub(crate) fn waiting(&self, name: &str, script: &str) {
         self.ready_with(name, &format!("echo ready; read go; {script}"), json!({"pipeStdin": true}));
     }
 
-    /// Lets a process go on that waits for its input.
+    /// Lets a process continue that waits for its input.
     pub(crate) fn go(&self, name: &str) {
         let chunk = crate::support::encode("\n");
         let write = json!({"processId": name, "chunk": chunk, "writeId": format!("go {name}")});

@@ -3,7 +3,7 @@
 use crate::{home::Home, screen::Screen};
 
 #[test]
-fn without_a_command_there_is_help() {
+fn without_a_command_help_is_printed() {
     let said = Home::new().say(&[]);
     assert_eq!(said.code, Some(2));
     assert!(said.err.contains("Usage: remex"), "{said:?}");
@@ -19,7 +19,7 @@ fn a_terminal_shows_what_a_program_prints() {
 }
 
 #[test]
-fn an_unknown_command_is_answered_with_the_one_that_was_meant() {
+fn an_unknown_command_suggests_a_similar_one() {
     let home = Home::new();
     for (typed, meant) in [
         (&["exec", "true"][..], "unknown command `exec`; did you mean `remex run`?"),
@@ -34,7 +34,7 @@ fn an_unknown_command_is_answered_with_the_one_that_was_meant() {
 }
 
 #[test]
-fn whoever_says_with_an_option_where_files_are_learns_to_write_it_before_them() {
+fn an_environment_option_for_files_is_refused_with_the_colon_syntax() {
     for (args, what, example) in [
         (&["ls", "--on", "build"][..], "--on", "remex ls ENV:PATH"),
         (&["cp", "--on", "build", "a", "b"], "--on", "remex cp SRC ENV:DST"),

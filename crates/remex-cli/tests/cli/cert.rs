@@ -79,7 +79,7 @@ fn two_commands_make_a_server_and_a_client_that_trust_each_other() {
 }
 
 #[test]
-fn what_exists_is_never_replaced() {
+fn existing_files_are_never_replaced() {
     let home = Home::new();
     assert_eq!(home.say(&["cert", "new", "server", "localhost"]).code, Some(0));
     let before = fs::read(home.path("certs/localhost.key")).unwrap();
@@ -100,7 +100,7 @@ fn what_exists_is_never_replaced() {
 }
 
 #[test]
-fn names_that_no_certificate_can_have_are_refused() {
+fn names_that_are_invalid_in_certificates_are_refused() {
     let home = Home::new();
     for (args, why) in [
         (&["server", "a b"][..], "`a b` is neither a DNS name nor an IP address"),
@@ -131,7 +131,7 @@ fn a_client_certificate_cannot_serve() {
 }
 
 #[test]
-fn doctor_looks_at_the_files_of_environments() {
+fn doctor_checks_the_files_of_environments() {
     let home = Home::new();
     for (name, days) in [("ann", "30"), ("bob", "3")] {
         assert_eq!(home.say(&["cert", "new", "client", name, "--days", days]).code, Some(0));
@@ -151,7 +151,7 @@ fn doctor_looks_at_the_files_of_environments() {
 }
 
 #[test]
-fn an_address_alone_trusts_the_roots_of_the_host() {
+fn an_address_without_settings_trusts_the_system_roots() {
     let (pki, _): (Pki, Authority) = Pki::new();
     let server = pki.serve(&[]);
     let url = server.address().replace("127.0.0.1", "localhost");
@@ -174,7 +174,7 @@ fn an_address_alone_trusts_the_roots_of_the_host() {
 }
 
 #[test]
-fn settings_of_tls_are_changed_and_go_with_the_address() {
+fn tls_settings_can_be_changed_and_are_removed_with_the_address() {
     let home = Home::new();
     let pin = format!("sha256:{}", "5a".repeat(32));
     assert_eq!(home.say(&["env", "add", "vault", "wss://vault.example", "--pin", &pin]).code, Some(0));
@@ -238,7 +238,7 @@ fn the_commands_in_the_banner_of_an_encrypted_server_with_tokens_work_as_typed()
 }
 
 #[test]
-fn a_server_says_at_its_start_that_its_certificate_has_expired() {
+fn a_server_warns_at_startup_about_an_expired_certificate() {
     let (pki, authority) = Pki::new();
     authority.expired_server("old");
     let home = Home::new();
@@ -253,7 +253,7 @@ fn a_server_says_at_its_start_that_its_certificate_has_expired() {
 }
 
 #[test]
-fn a_token_that_was_never_valid_is_told() {
+fn a_token_that_was_never_valid_is_reported() {
     let home = Home::new();
     let dead = home.say(&["token", "new", "--expires", "0s"]);
     assert!(dead.code != Some(0) || dead.err.contains("has expired already"), "{dead:?}");

@@ -1,4 +1,4 @@
-//! Somebody cleans up: the runtime directory is deleted while the local server runs.
+//! The runtime directory is deleted by a cleanup while the local server runs.
 
 use std::{fs, process::Command};
 

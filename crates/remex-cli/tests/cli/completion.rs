@@ -1,4 +1,4 @@
-//! What shells offer while somebody types, in the shells themselves.
+//! Completions in real shells.
 
 use std::{
     fs,
@@ -64,23 +64,23 @@ const TYPED: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn bash_completes_names_that_servers_and_files_know() {
+fn bash_completes_names_from_servers_and_files() {
     let user = world();
     let screen = shell(&user.home, "bash", &["--norc", "--noprofile", "-i"], "bash", "PS1='> '; . ./script");
     check(&screen, &TYPED);
-    // All options begin with `-`, which nobody asked for.
+    // Options begin with `-`, which was not typed.
     for line in ["remex ps \t\tx", "remex resize build \tx", "remex prune \t\tx"] {
         check(&screen, &[(line, &line.replace('\t', ""))]);
     }
 }
 
 #[test]
-fn zsh_completes_names_that_servers_and_files_know() {
+fn zsh_completes_names_from_servers_and_files() {
     in_other_shell("zsh", "zsh", &["-f", "-i"], "PS1='> '; autoload -U compinit; compinit -D -u; . ./script");
 }
 
 #[test]
-fn fish_completes_names_that_servers_and_files_know() {
+fn fish_completes_names_from_servers_and_files() {
     let load = "function fish_prompt; echo '> '; end; set -g fish_autosuggestion_enabled 0; source script";
     in_other_shell("fish", "fish", &["--no-config", "-i"], load);
 }
@@ -96,7 +96,7 @@ fn in_other_shell(name: &str, program: &str, args: &[&str], load: &str) {
 }
 
 #[test]
-fn every_command_and_option_is_offered() {
+fn every_command_and_option_is_completed() {
     let home = Home::new();
     let all = offered(&home, &[""]);
     for words in Commands::of(&home).all {
@@ -113,7 +113,7 @@ fn every_command_and_option_is_offered() {
 }
 
 #[test]
-fn what_cannot_be_known_in_a_moment_is_not_offered_and_nothing_is_started_or_said() {
+fn slow_completions_are_omitted_without_messages_or_starting_a_server() {
     let home = Home::new();
     assert!(offered(&home, &["kill", ""]).is_empty());
     assert!(!home.own_socket().exists(), "no server is started");

@@ -8,7 +8,7 @@ use crate::{
     screen::Screen,
 };
 
-/// Prints the home of whoever runs it.
+/// Prints the home directory of its user.
 const WHERE: [&str; 4] = ["--", "sh", "-c", "echo $HOME"];
 
 /// Runs `remex run` with some flags, and returns whose home it sees.
@@ -25,7 +25,7 @@ fn home_of(home: &Home) -> String {
 }
 
 #[test]
-fn the_flags_count_more_than_the_variable_and_that_more_than_the_default() {
+fn flags_override_the_variable_and_the_variable_overrides_the_default() {
     let world = World::new();
     let gpu = Home::new();
     let server = serve(&gpu);
@@ -105,7 +105,7 @@ fn here_and_on_exclude_each_other_unless_a_variable_selects() {
 }
 
 #[test]
-fn whatever_looks_after_processes_works_in_the_default_environment() {
+fn process_commands_use_the_default_environment() {
     let world = World::new();
     assert_eq!(world.say(&["env", "default", "build"]).code, Some(0));
     let started =
@@ -134,7 +134,7 @@ fn whatever_looks_after_processes_works_in_the_default_environment() {
 }
 
 #[test]
-fn what_is_left_running_here_is_named_with_the_flag_that_finds_it() {
+fn a_background_process_started_locally_is_named_with_the_flag_to_find_it() {
     let world = World::new();
     assert_eq!(world.say(&["env", "default", "build"]).code, Some(0));
     let args = ["run", "--here", "--detach", "--name", "mine", "--", "sleep", "1000"];
@@ -147,7 +147,7 @@ fn what_is_left_running_here_is_named_with_the_flag_that_finds_it() {
 }
 
 #[test]
-fn a_colon_means_the_default_environment_and_a_plain_path_this_machine() {
+fn a_colon_means_the_default_environment_and_a_plain_path_is_local() {
     let world = World::new();
     fs::write(world.here.path("f"), "here\n").unwrap();
     assert_eq!(world.say(&["env", "default", "build"]).code, Some(0));
@@ -159,7 +159,7 @@ fn a_colon_means_the_default_environment_and_a_plain_path_this_machine() {
 }
 
 #[test]
-fn the_default_is_kept_in_the_file_with_its_comments() {
+fn setting_the_default_preserves_comments_in_the_file() {
     let home = Home::new();
     let environment = "# Never sleeps.\n[[environments]]\nid = \"a\"\nurl = \"ws://a:1\"\n";
     home.add_environment("a", "ws://a:1");
@@ -184,7 +184,7 @@ fn the_default_is_kept_in_the_file_with_its_comments() {
         )
     );
 
-    // Whoever wants to work elsewhere does not work here by accident.
+    // A failed remote command must not run locally by accident.
     put("default = 'gone'\n");
     let refused = home.say(&["run", "--", "echo", "here"]);
     assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""), "{refused:?}");
@@ -193,7 +193,7 @@ fn the_default_is_kept_in_the_file_with_its_comments() {
 }
 
 #[test]
-fn doctor_looks_at_this_machine_and_says_how_to_look_at_the_default() {
+fn doctor_checks_this_host_and_says_how_to_check_the_default() {
     let world = World::new();
     assert_eq!(world.say(&["doctor"]).err, "");
     assert_eq!(world.say(&["env", "default", "build"]).code, Some(0));

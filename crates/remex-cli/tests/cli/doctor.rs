@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn this_machine_can_be_looked_at_whatever_the_variable_says() {
+fn doctor_can_check_this_host_despite_the_variable() {
     let home = Home::new();
     let looked = |flags: &[&str]| {
         let mut command = home.remex(&["doctor"]);
@@ -30,7 +30,7 @@ fn this_machine_can_be_looked_at_whatever_the_variable_says() {
 }
 
 #[test]
-fn a_healthy_machine_has_nothing_wrong() {
+fn a_healthy_host_has_no_problems() {
     let home = Home::new();
     let said = home.say(&["doctor"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
@@ -62,7 +62,7 @@ fn a_healthy_machine_has_nothing_wrong() {
 }
 
 #[test]
-fn problems_are_named_with_what_to_do() {
+fn problems_are_reported_with_hints() {
     let home = Home::new();
     let runtime = home.own_socket().parent().unwrap().to_owned();
     fs::create_dir(&runtime).unwrap();
@@ -80,7 +80,7 @@ fn problems_are_named_with_what_to_do() {
 }
 
 #[test]
-fn scarcity_is_a_warning_and_no_problem() {
+fn scarce_resources_are_warnings_and_not_problems() {
     let home = Home::new();
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 256; exec prlimit --locks=1000:1000 remex doctor"]);
@@ -93,7 +93,7 @@ fn scarcity_is_a_warning_and_no_problem() {
 }
 
 #[test]
-fn your_own_server_is_looked_at_where_it_runs() {
+fn doctor_finds_the_local_server_where_it_runs() {
     let home = Home::new();
     fs::create_dir(home.own_socket().parent().unwrap()).unwrap();
     fs::set_permissions(home.own_socket().parent().unwrap(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -108,7 +108,7 @@ fn your_own_server_is_looked_at_where_it_runs() {
 }
 
 #[test]
-fn a_server_is_looked_at_with_its_host() {
+fn doctor_checks_a_server_together_with_its_host() {
     let (home, server) = (Home::new(), Server::start());
     home.add_environment("dev", server.address());
     let said = home.say(&["doctor", "--on", "dev"]);
@@ -122,7 +122,7 @@ fn a_server_is_looked_at_with_its_host() {
 }
 
 #[test]
-fn what_your_own_server_keeps_is_told_and_whether_its_keeper_responds() {
+fn doctor_shows_the_state_of_the_local_server_and_whether_its_keeper_responds() {
     let home = Home::new();
     let started = home.say(&["run", "--detach", "--", "sleep", "1000"]);
     assert_eq!(started.code, Some(0), "{started:?}");

@@ -130,7 +130,7 @@ fn comments_order_and_permissions_survive_a_change() {
 }
 
 #[test]
-fn a_change_that_would_be_wrong_is_refused_and_the_file_stays() {
+fn an_invalid_change_is_refused_and_the_file_kept() {
     let home = Home::new();
     let before = "[[environments]]\nid = \"dev\"\nurl = \"ws://dev:1\"\n";
     put(&home, before);
@@ -205,7 +205,7 @@ fn a_default_that_does_not_exist_can_be_replaced_or_ignored() {
 }
 
 #[test]
-fn a_test_says_in_a_moment_that_everything_works() {
+fn env_test_succeeds_quickly() {
     let (home, server) = (Home::new(), Server::start());
     home.add_environment("dev", server.address());
     let said = home.say(&["env", "test", "dev"]);
@@ -237,7 +237,7 @@ fn a_test_says_in_a_moment_that_everything_works() {
 }
 
 #[test]
-fn a_test_says_what_does_not_work_and_what_to_do() {
+fn env_test_reports_failures_with_hints() {
     let home = Home::new();
     let said = home.say(&["env", "test", "ws://127.0.0.1:1"]);
     assert_eq!(said.code, Some(4));
@@ -292,7 +292,7 @@ fn a_test_says_what_does_not_work_and_what_to_do() {
 }
 
 #[test]
-fn a_server_that_says_nothing_after_the_handshake_is_found_out_in_time() {
+fn env_test_detects_a_server_that_is_silent_after_the_handshake() {
     let home = Home::new();
     let socket = home.path("mute.sock");
     let mute = UnixListener::bind(&socket).unwrap();
@@ -321,7 +321,7 @@ fn a_server_that_says_nothing_after_the_handshake_is_found_out_in_time() {
 }
 
 #[test]
-fn a_program_that_leads_nowhere_ends_with_us() {
+fn a_transport_program_without_a_server_ends_with_remex() {
     let home = Home::new();
     let started = |name: &str, args: &[&str]| {
         let pid = home.pipe(name);
@@ -341,7 +341,7 @@ fn a_program_that_leads_nowhere_ends_with_us() {
 }
 
 #[test]
-fn a_variable_names_an_environment_that_is_no_default_of_commands() {
+fn a_variable_environment_is_not_a_default_of_commands() {
     let (home, server) = (Home::new(), Server::start());
     let mut command = home.remex(&["env", "list", "--json"]);
     command.env("REMEX_URL", server.address());
@@ -358,7 +358,7 @@ fn a_variable_names_an_environment_that_is_no_default_of_commands() {
 }
 
 #[test]
-fn a_bad_token_file_concerns_its_environment_alone() {
+fn a_bad_token_file_affects_only_its_environment() {
     let (home, server) = (Home::new(), Server::start());
     home.add_environment("good", server.address());
     let bad = "[[environments]]\nid = \"bad\"\nurl = \"ws://bad:1\"\nauth_bearer_token_file = \"gone\"\n";
@@ -416,7 +416,7 @@ fn one_value_of_an_environment_is_changed_and_the_rest_stays() {
 }
 
 #[test]
-fn the_token_of_a_file_is_presented_wherever_a_place_is_named() {
+fn a_token_file_is_used_wherever_its_environment_is_named() {
     let home = Home::new();
     let token = home.path("token.txt");
     fs::write(&token, "5kQ2nVx8LrZ0tHc7YwJb3M\n").unwrap();
@@ -446,7 +446,7 @@ fn the_token_of_a_file_is_presented_wherever_a_place_is_named() {
 }
 
 #[test]
-fn an_environments_file_that_is_a_pipe_is_refused_and_not_waited_for() {
+fn an_environments_file_that_is_a_fifo_is_refused_without_blocking() {
     let home = Home::new();
     let made = Command::new("mkfifo").arg(home.environments()).ended();
     assert!(made.success());
@@ -487,7 +487,7 @@ fn a_peer_that_never_answers_is_named_with_the_limit() {
 }
 
 #[test]
-fn a_program_is_shown_as_a_shell_reads_it() {
+fn a_transport_program_is_shown_quoted_for_a_shell() {
     let home = Home::new();
     let said = home.say(&["env", "add", "odd", "--", "sh", "-c", "echo 'no way' >&2; exit 3"]);
     let quoted = r"`sh -c 'echo '\''no way'\'' >&2; exit 3'`";
@@ -501,7 +501,7 @@ fn a_program_is_shown_as_a_shell_reads_it() {
 }
 
 #[test]
-fn a_signal_ends_a_change_that_waits_for_another() {
+fn a_signal_ends_a_change_waiting_for_the_file_lock() {
     let home = Home::new();
     let directory = fs::File::open(home.environments().parent().unwrap()).unwrap();
     rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive).unwrap();

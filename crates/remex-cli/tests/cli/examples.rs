@@ -35,7 +35,7 @@ const DOCUMENTS: [&str; 7] = [
 ];
 
 #[test]
-fn every_example_works_as_it_stands() {
+fn documented_examples_work_verbatim() {
     let examples = all_examples();
     let table: BTreeMap<_, _> = EXAMPLES.iter().map(|(line, how)| (*line, how)).collect();
     let missing: Vec<_> = examples.iter().filter(|line| !table.contains_key(line.as_str())).collect();
@@ -86,7 +86,7 @@ fn every_command_has_examples_and_its_man_page_has_them_too() {
 }
 
 #[test]
-fn lines_of_the_documents_that_are_not_run_here_are_known() {
+fn every_untested_line_of_the_documents_is_listed() {
     for (document, line) in documents() {
         if !is_ours(&line) {
             let known = ELSEWHERE.iter().any(|(beginning, _)| line.starts_with(beginning));

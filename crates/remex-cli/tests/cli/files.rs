@@ -116,7 +116,7 @@ fn tree(root: &Path) -> BTreeMap<Vec<u8>, (u32, i64, Vec<u8>)> {
                 () if is_link => fs::read_link(&path).unwrap().as_os_str().as_bytes().to_vec(),
                 () => fs::read(&path).unwrap(),
             };
-            // Links have times of their own, which nobody can set everywhere.
+            // Links have times of their own, which cannot be set on every system.
             let modified =
                 if is_link { 0 } else { metadata.mtime() * 1000 + metadata.mtime_nsec() / 1_000_000 };
             let name = path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_vec();

@@ -5,7 +5,7 @@ use std::fs;
 use crate::{commands::Commands, home::Home};
 
 #[test]
-fn shells_without_a_script_that_asks_get_completions_for_every_command() {
+fn static_completion_scripts_cover_every_command() {
     let home = Home::new();
     let commands = Commands::of(&home);
     for shell in ["elvish", "powershell"] {

@@ -35,7 +35,7 @@ const SUGGESTED: &[(&[&str], &str, &str)] = &[
 ];
 
 #[test]
-fn what_was_probably_meant_is_suggested() {
+fn likely_corrections_are_suggested() {
     let home = Home::new();
     home.add_environment("build", "ws://127.0.0.1:1");
     fs::write(home.path("notes.txt"), "").unwrap();
@@ -49,7 +49,7 @@ fn what_was_probably_meant_is_suggested() {
 }
 
 #[test]
-fn a_mistyped_environment_in_the_variable_is_blamed_on_it() {
+fn a_mistyped_environment_in_the_variable_is_attributed_to_it() {
     let home = Home::new();
     home.add_environment("build", "ws://127.0.0.1:1");
     let mut command = home.remex(&["run", "true"]);
@@ -101,7 +101,7 @@ fn the_short_help_of_serve_is_a_third_of_the_long_one() {
 }
 
 #[test]
-fn synopses_of_man_pages_have_the_values_of_options() {
+fn man_page_synopses_show_option_values() {
     let home = Home::new();
     assert_eq!(home.say(&["man", "--dir", "pages"]).code, Some(0));
     for words in &Commands::of(&home).all {

@@ -27,7 +27,7 @@ fn echo() -> Web {
 }
 
 #[test]
-fn a_url_alone_is_fetched_from_the_environment_and_from_here() {
+fn a_url_is_fetched_from_the_environment_or_locally() {
     let (world, web) = (World::new(), echo());
     for args in [&["http", "--on", "build"][..], &["http"]] {
         let url = web.url("/thing");
@@ -39,7 +39,7 @@ fn a_url_alone_is_fetched_from_the_environment_and_from_here() {
 }
 
 #[test]
-fn method_headers_and_body_are_sent_as_they_are_given() {
+fn method_headers_and_body_are_sent_verbatim() {
     let (world, web) = (World::new(), echo());
     let url = web.url("/");
     let url = url.as_str();
@@ -79,7 +79,7 @@ fn method_headers_and_body_are_sent_as_they_are_given() {
 }
 
 #[test]
-fn statuses_and_redirects_are_those_of_curl() {
+fn statuses_and_redirects_behave_like_curl() {
     let (world, web) = (World::new(), echo());
     let ask = |args: &[&str], path: &str| {
         let url = web.url(path);
@@ -160,7 +160,7 @@ fn a_file_is_replaced_once_the_body_is_complete() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn http_failures_are_explained() {
     let home = Home::new();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", nobody.local_addr().unwrap());

@@ -56,7 +56,7 @@ fn confined(home: &Home, profile: &str, script: &str) -> Said {
     home.say(&["run", "--sandbox", profile, "--net", "on", "--", "sh", "-c", script])
 }
 
-/// A script in a sandbox that goes on when it is told to.
+/// A script in a sandbox that continues on request.
 struct WaitingJail {
     running: Server,
 }
@@ -79,7 +79,7 @@ impl WaitingJail {
 }
 
 #[test]
-fn a_sandbox_is_not_left_through_the_own_server() {
+fn a_sandbox_cannot_be_escaped_through_the_local_server() {
     let (home, outside) = (Home::new(), Outside::new());
     let marker = outside.marker();
     let script = format!("remex run --here --detach -- touch {}", text(&marker));
@@ -97,7 +97,7 @@ fn a_sandbox_is_not_left_through_the_own_server() {
 }
 
 #[test]
-fn a_running_sandbox_does_not_see_a_server_that_starts_later() {
+fn a_running_sandbox_cannot_see_a_server_that_starts_later() {
     let (home, outside) = (Home::new(), Outside::new());
     let marker = outside.marker();
     let runtime = home.own_socket().parent().unwrap().to_owned();
@@ -122,7 +122,7 @@ fn a_running_sandbox_does_not_see_a_server_that_starts_later() {
 }
 
 #[test]
-fn a_server_on_any_unix_socket_refuses_who_comes_from_a_sandbox() {
+fn a_server_on_any_unix_socket_refuses_sandboxed_clients() {
     let (home, outside) = (Home::new(), Outside::new());
     let marker = outside.marker();
     let address = format!("unix://{}", text(&outside.path("any.sock")));
@@ -151,7 +151,7 @@ fn a_server_on_any_unix_socket_refuses_who_comes_from_a_sandbox() {
 }
 
 #[test]
-fn a_process_whose_pids_are_isolated_may_use_a_server() {
+fn a_process_with_isolated_pids_may_use_a_server() {
     let (home, outside) = (Home::new(), Outside::new());
     let address = format!("unix://{}", text(&outside.path("any.sock")));
     let mut serve = home.remex(&["serve", "--listen", &address]);
@@ -169,7 +169,7 @@ fn a_process_whose_pids_are_isolated_may_use_a_server() {
 }
 
 #[test]
-fn a_server_on_loopback_refuses_who_comes_from_a_sandbox() {
+fn a_server_on_loopback_refuses_sandboxed_clients() {
     let (home, outside) = (Home::new(), Outside::new());
     let (marker, tokens) = (outside.marker(), outside.path("tokens"));
     write_token(&tokens);
@@ -220,7 +220,7 @@ fn request(address: &str, what: &str, headers: &[&str]) -> String {
 }
 
 #[test]
-fn a_connection_that_a_sandboxed_process_closes_at_once_is_refused_with_a_token_too() {
+fn a_sandboxed_client_with_a_token_that_closes_at_once_is_refused() {
     let (home, outside) = (Home::new(), Outside::new());
     let server = with_token(&home, &outside.path("tokens"));
     let key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";
@@ -237,7 +237,7 @@ fn a_connection_that_a_sandboxed_process_closes_at_once_is_refused_with_a_token_
 }
 
 #[test]
-fn the_tools_for_models_refuse_who_comes_from_a_sandbox() {
+fn the_mcp_server_refuses_sandboxed_clients() {
     let (home, outside) = (Home::new(), Outside::new());
     let tokens = outside.path("tokens");
     write_token(&tokens);
@@ -248,13 +248,13 @@ fn the_tools_for_models_refuse_who_comes_from_a_sandbox() {
     let script = format!("{send}; read -r status <&3; echo \"$status\"");
     let said = home.say(&["run", "--sandbox", "read-only", "--net", "on", "--", "bash", "-c", &script]);
     assert!(said.out.contains("403"), "{said:?}");
-    // Whoever is in no sandbox gets as far as the request, which has no body.
+    // An unconfined client gets as far as the request, which has no body.
     let said = home.say(&["run", "--", "bash", "-c", &script]);
     assert!(said.out.starts_with("HTTP/1.1 4") && !said.out.contains("403"), "{said:?}");
 }
 
 #[test]
-fn nothing_is_sent_to_a_server_in_a_sandbox_that_poses_as_the_own_one() {
+fn nothing_is_sent_to_a_sandboxed_server_that_impersonates_the_local_one() {
     let (attacked, home) = (Home::new(), Home::new());
     let runtime = attacked.own_socket().parent().unwrap().to_owned();
     fs::DirBuilder::new().mode(0o700).create(&runtime).unwrap();
@@ -287,7 +287,7 @@ fn nothing_is_sent_to_a_server_in_a_sandbox_that_poses_as_the_own_one() {
 }
 
 #[test]
-fn the_places_of_servers_cannot_be_taken_from_a_sandbox() {
+fn server_socket_paths_cannot_be_taken_over_from_a_sandbox() {
     let home = Home::new();
     let user = rustix::process::geteuid().as_raw();
     let usual = format!("/tmp/remex-{user}");
@@ -313,7 +313,7 @@ fn the_places_of_servers_cannot_be_taken_from_a_sandbox() {
 }
 
 #[test]
-fn the_state_of_servers_is_not_seen_from_a_sandbox() {
+fn server_state_is_hidden_from_a_sandbox() {
     let home = Home::new();
     let said = home.say(&[
         "run",
@@ -350,7 +350,7 @@ fn the_state_of_servers_is_not_seen_from_a_sandbox() {
 }
 
 #[test]
-fn a_token_that_is_rotated_is_not_seen_from_a_running_sandbox() {
+fn a_rotated_token_is_hidden_from_a_running_sandbox() {
     let (home, outside) = (Home::new(), Outside::new());
     let secrets = outside.path("secrets");
     fs::create_dir(&secrets).unwrap();
@@ -382,7 +382,7 @@ fn a_token_that_is_rotated_is_not_seen_from_a_running_sandbox() {
 }
 
 #[test]
-fn the_credentials_of_other_servers_are_not_seen_from_a_sandbox() {
+fn credentials_of_other_servers_are_hidden_from_a_sandbox() {
     let (home, outside) = (Home::new(), Outside::new());
     let (project, secrets) = (outside.path("project"), outside.path("secrets"));
     for (directory, mode) in [(outside.path(""), 0o755), (project.clone(), 0o755), (secrets.clone(), 0o700)] {
@@ -426,7 +426,7 @@ fn the_credentials_of_other_servers_are_not_seen_from_a_sandbox() {
 }
 
 #[test]
-fn credentials_that_a_sandbox_could_replace_are_refused() {
+fn credentials_replaceable_from_a_sandbox_are_refused() {
     let (home, outside) = (Home::new(), Outside::new());
     let tokens = outside.path("tokens");
     write_token(&tokens);

@@ -20,7 +20,7 @@ fn line(said: Said) -> Value {
 }
 
 #[test]
-fn a_background_process_is_named_for_programs() {
+fn run_json_names_the_background_process() {
     let home = Home::new();
     let run = |args: &[&str]| home.say(&[&["run", "--json"], args].concat());
     let started = line(run(&["-d", "--name", "job", "--", "sleep", "1000"]));
@@ -36,7 +36,7 @@ fn a_background_process_is_named_for_programs() {
 }
 
 #[test]
-fn what_was_signalled_ended_and_removed_is_listed_for_programs() {
+fn kill_and_rm_json_list_the_affected_processes() {
     let user = UserSession::open("night");
     user.ready("job", "echo ready; exec sleep 1000");
     let sent = line(user.say(&["kill", "--json", "-s", "CONT", "job"]));
@@ -58,7 +58,7 @@ fn what_was_signalled_ended_and_removed_is_listed_for_programs() {
 }
 
 #[test]
-fn prune_and_gc_say_what_they_removed() {
+fn prune_and_gc_list_what_they_removed() {
     let home = Home::new();
     assert_eq!(
         home.say(&["run", "-d", "--name", "job", "--", "sh", "-c", "echo said; exit 3"]).code,
@@ -82,7 +82,7 @@ fn prune_and_gc_say_what_they_removed() {
 }
 
 #[test]
-fn a_copy_is_summed_up_for_programs() {
+fn cp_json_summarizes_the_copy() {
     let world = World::new();
     fs::create_dir(world.here.path("site")).unwrap();
     fs::write(world.here.path("site/index"), "<html>").unwrap();

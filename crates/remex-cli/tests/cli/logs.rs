@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn logs_are_the_bytes_that_were_said_each_stream_on_its_own() {
+fn logs_print_the_exact_bytes_of_each_stream_separately() {
     let user = UserSession::open("night");
     user.client.shell("both", r"printf 'out\n\377 no end'; printf 'err\n' >&2");
     user.client.collect("both");
@@ -28,7 +28,7 @@ fn logs_are_the_bytes_that_were_said_each_stream_on_its_own() {
 }
 
 #[test]
-fn lines_are_chosen_by_pattern_and_by_how_new_they_are() {
+fn lines_are_filtered_by_pattern_and_age() {
     let user = UserSession::open("night");
     let script = r"for n in 1 2 3 4 5 6 7 8 9 10 11 12; do printf 'line '; sleep 0.01; echo $n; done; printf 'line 13'";
     user.client.shell("lines", script);
@@ -63,7 +63,7 @@ fn grep_ignores_case_inverts_and_shows_the_lines_around_a_match() {
 }
 
 #[test]
-fn each_line_is_an_object_for_programs() {
+fn json_logs_have_one_object_per_line() {
     let user = UserSession::open("night");
     user.client.shell("both", r"printf 'out\n\377\nend'; sleep 0.2; printf 'err\n' >&2");
     user.client.collect("both");
@@ -92,7 +92,7 @@ fn each_line_is_an_object_for_programs() {
 }
 
 #[test]
-fn times_are_those_of_this_machine_with_their_zone() {
+fn times_are_shown_in_the_local_zone_with_its_offset() {
     let user = UserSession::open("night");
     user.client.shell("said", "echo now");
     user.client.collect("said");
@@ -112,7 +112,7 @@ fn times_are_those_of_this_machine_with_their_zone() {
 }
 
 #[test]
-fn each_line_has_its_own_time_though_nobody_read_it_when_it_was_said() {
+fn each_line_has_its_own_time_even_if_read_later() {
     let user = UserSession::open("night");
     let script = "echo begun; for n in 1 2 3; do sleep 1; echo line $n; done";
     assert_eq!(user.say(&["run", "--detach", "--name", "clock", "--", "sh", "-c", script]).code, Some(0));
@@ -147,7 +147,7 @@ fn passed(earlier: i64, later: i64) -> i64 {
 }
 
 #[test]
-fn what_is_gone_is_told_with_its_size() {
+fn dropped_output_is_reported_with_its_size() {
     let user = UserSession::open("night");
     let script = "yes 0123456789 | head -n 60000; echo end";
     // More than one piece fits, so the last one is always there.
@@ -161,12 +161,12 @@ fn what_is_gone_is_told_with_its_size() {
     // People read units.
     let kib = f64::from(u32::try_from(gone).unwrap()) / 1024.0;
     assert_eq!(err, format!("remex: [{kib:.0} KiB of older output discarded]\n"));
-    // Nobody asked for what is missing.
+    // The missing output was not requested.
     assert_eq!(user.say(&["logs", "flood", "--tail", "1"]).err, "");
 }
 
 #[test]
-fn following_goes_on_until_the_end() {
+fn following_continues_until_the_process_ends() {
     let user = UserSession::open("night");
     user.waiting("talk", "echo more; echo oops >&2; printf last");
     let mut logs = user.home.remex(&["logs", "talk", "--follow", "--tail", "1"]);
@@ -183,7 +183,7 @@ fn following_goes_on_until_the_end() {
 }
 
 #[test]
-fn a_cut_neither_drops_nor_doubles_a_byte() {
+fn a_disconnect_neither_drops_nor_duplicates_a_byte() {
     let user = UserSession::open("night");
     let script = "i=0; while [ $i -lt 30000 ]; do echo number $i; i=$((i+1)); done";
     user.ready_with(
@@ -209,7 +209,7 @@ fn a_cut_neither_drops_nor_doubles_a_byte() {
 }
 
 #[test]
-fn several_are_told_apart_by_their_names() {
+fn output_of_several_processes_is_prefixed_with_their_names() {
     let user = UserSession::open("night");
     user.client.shell("one", "echo a; echo b >&2; printf c");
     user.client.collect("one");
@@ -240,7 +240,7 @@ fn several_are_told_apart_by_their_names() {
 }
 
 #[test]
-fn output_is_chosen_by_clock_times() {
+fn output_is_selected_by_clock_times() {
     let user = UserSession::open("night");
     user.client.shell("said", "echo now");
     user.client.collect("said");

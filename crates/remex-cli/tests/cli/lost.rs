@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn a_process_that_is_lost_with_its_keeper_is_named_and_has_an_exit_code_of_its_own() {
+fn a_process_lost_with_its_keeper_is_named_and_has_a_distinct_exit_code() {
     use std::io::BufRead as _;
     let home = Home::new();
     let args = ["run", "--detach", "--name", "work", "--", "sh", "-c", "echo $$; exec sleep 1000"];

@@ -39,7 +39,7 @@ fn pid(user: &UserSession, name: &str) -> String {
 }
 
 #[test]
-fn without_a_server_nothing_is_listed_and_nothing_found() {
+fn without_a_server_no_processes_are_listed_or_found() {
     let home = Home::new();
     let listed = home.say(&["ps"]);
     assert_eq!(listed.code, Some(0));
@@ -59,7 +59,7 @@ fn without_a_server_nothing_is_listed_and_nothing_found() {
 }
 
 #[test]
-fn ps_lists_what_runs_and_with_all_what_has_ended() {
+fn ps_lists_running_processes_and_with_all_exited_ones() {
     let user = UserSession::open("night");
     user.ready("build", "echo ready; exec sleep 1000");
     user.client.shell("broken", "exit 3");
@@ -79,7 +79,7 @@ fn ps_lists_what_runs_and_with_all_what_has_ended() {
 }
 
 #[test]
-fn ps_tells_programs_everything() {
+fn ps_json_is_complete() {
     let user = UserSession::open("night");
     user.ready_with("build", "echo ready; exec sleep 1000", json!({"labels": {"for": "tests"}}));
     let mut listing: Value = serde_json::from_str(&out(user.say(&["ps", "--json"]))).unwrap();
@@ -107,7 +107,7 @@ fn ps_tells_programs_everything() {
 }
 
 #[test]
-fn a_listing_fits_a_terminal_and_no_name_moves_its_cursor() {
+fn a_listing_fits_the_terminal_and_escapes_control_sequences_in_names() {
     let user = UserSession::open("night");
     user.ready("\u{1b}[2Ja-name-that-is-longer-than-a-column", "echo ready; exec sleep 1000");
     let mut screen = user.screen(&["ps"]);
@@ -118,7 +118,7 @@ fn a_listing_fits_a_terminal_and_no_name_moves_its_cursor() {
 }
 
 #[test]
-fn names_are_whole_or_the_beginning_of_one() {
+fn names_match_exactly_or_by_prefix() {
     let user = UserSession::open("night");
     for name in ["build", "builder", "lint"] {
         user.ready(name, "echo ready; exec sleep 1000");
@@ -151,14 +151,14 @@ fn names_are_whole_or_the_beginning_of_one() {
     assert_eq!(out(user.say(&["kill", "build", "lint"])), killed);
     assert_eq!(user.say(&["wait", "build"]), ended(143, ""));
     assert_eq!(user.say(&["wait", "lint"]), ended(143, ""));
-    // One that goes on does not hide that another has ended.
+    // A running process does not hide that another has exited.
     let said = user.say(&["wait", "builder", "lint", "--timeout", SHORT_WAIT]);
     assert_eq!(said, gave_up(&format!("{SHORT_WAIT}: `builder` is")));
     assert_eq!(out(user.say(&["ps", "-q"])), "builder\n");
 }
 
 #[test]
-fn on_a_terminal_kill_asks_whether_the_beginning_of_a_name_is_meant() {
+fn on_a_terminal_kill_confirms_a_name_prefix() {
     let user = UserSession::open("night");
     user.ready("build", "echo ready; exec sleep 1000");
     let question = format!("remex: `bu` means {}; kill it? [y/N] ", pid(&user, "build"));
@@ -177,7 +177,7 @@ fn on_a_terminal_kill_asks_whether_the_beginning_of_a_name_is_meant() {
 }
 
 #[test]
-fn a_signal_goes_by_name_or_number_and_only_to_what_runs() {
+fn signals_have_names_or_numbers_and_reach_only_running_processes() {
     let user = UserSession::open("night");
     user.ready("first", "trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done");
     user.ready("second", "echo ready; exec sleep 1000");
@@ -201,7 +201,7 @@ fn a_signal_goes_by_name_or_number_and_only_to_what_runs() {
 }
 
 #[test]
-fn a_tree_is_ended_with_all_that_it_started() {
+fn a_tree_is_killed_with_all_its_descendants() {
     let user = UserSession::open("night");
     // A child of another session that ignores TERM and holds no output.
     let stubborn = "setsid sh -c 'trap \"\" TERM; echo ready >&2; exec 2>/dev/null; while :; do sleep 1; done' >/dev/null & \
@@ -235,7 +235,7 @@ fn a_tree_is_ended_with_all_that_it_started() {
 }
 
 #[test]
-fn columns_are_aligned_also_below_wide_letters() {
+fn columns_are_aligned_below_wide_characters() {
     let user = UserSession::open("night");
     for name in ["構築", "🚀x", "plain"] {
         user.ready(name, "echo ready; exec sleep 1000");
@@ -250,7 +250,7 @@ fn columns_are_aligned_also_below_wide_letters() {
 }
 
 #[test]
-fn what_a_process_left_behind_is_shown_and_can_be_ended() {
+fn leftovers_of_a_process_are_shown_and_can_be_killed() {
     let user = UserSession::open("night");
     // Two children in sessions of their own that ignore TERM: one holds the output open, the other does not.
     let script =
@@ -294,7 +294,7 @@ fn what_a_process_left_behind_is_shown_and_can_be_ended() {
 }
 
 #[test]
-fn wait_ends_with_the_last_one_or_when_the_time_is_up() {
+fn wait_ends_with_the_last_process_or_at_its_timeout() {
     let user = UserSession::open("night");
     user.waiting("first", "exit 3");
     user.waiting("second", "exit 4");
@@ -320,7 +320,7 @@ fn wait_ends_with_the_last_one_or_when_the_time_is_up() {
 }
 
 #[test]
-fn wait_has_the_code_of_run_for_what_its_own_time_limit_ended() {
+fn wait_and_run_have_the_same_exit_code_for_a_time_limit() {
     let home = Home::new();
     let started = ["run", "--detach", "--name", "late", "--timeout", "100ms", "--", "sleep", "1000"];
     assert_eq!(out(home.say(&started)), "late\n");
@@ -330,7 +330,7 @@ fn wait_has_the_code_of_run_for_what_its_own_time_limit_ended() {
 }
 
 #[test]
-fn a_terminal_takes_a_size_and_pipes_do_not() {
+fn only_terminals_can_be_resized() {
     let user = UserSession::open("night");
     let script = "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.01; done";
     user.ready_with("screen", script, json!({"tty": true}));
@@ -349,7 +349,7 @@ fn a_terminal_takes_a_size_and_pipes_do_not() {
 }
 
 #[test]
-fn another_server_is_looked_at_with_on() {
+fn on_selects_another_server() {
     let home = Home::new();
     let server = Server::start();
     home.add_environment("far", server.address());
@@ -392,7 +392,7 @@ fn ps_lists_every_environment_at_once() {
 }
 
 #[test]
-fn what_has_ended_is_removed_by_name_or_all_at_once() {
+fn exited_processes_are_removed_by_name_or_all_at_once() {
     let user = UserSession::open("night");
     user.ready("build", "echo ready; exec sleep 1000");
     for name in ["broken", "other"] {
@@ -428,7 +428,7 @@ fn what_has_ended_is_removed_by_name_or_all_at_once() {
 }
 
 #[test]
-fn prune_leaves_what_a_client_may_come_back_for() {
+fn prune_keeps_processes_whose_client_may_reconnect() {
     let user = UserSession::open("night");
     let away = user.server.connect();
     let hello = json!({"clientName": "away", "resumeSessionId": null, "detachTtlMs": 300_000});
@@ -451,7 +451,7 @@ fn prune_leaves_what_a_client_may_come_back_for() {
 }
 
 #[test]
-fn several_are_killed_and_removed_also_when_nobody_reads_what_is_said() {
+fn several_processes_are_killed_and_removed_even_if_stdout_is_closed() {
     let user = UserSession::open("night");
     let unread = |args: &[&str]| {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -473,7 +473,7 @@ fn several_are_killed_and_removed_also_when_nobody_reads_what_is_said() {
 }
 
 #[test]
-fn what_is_named_twice_is_removed_once() {
+fn a_process_named_twice_is_removed_once() {
     let user = UserSession::open("night");
     user.client.shell("broken", "exit 3");
     user.client.collect("broken");
@@ -484,7 +484,7 @@ fn what_is_named_twice_is_removed_once() {
 }
 
 #[test]
-fn a_session_that_ends_while_a_person_decides_is_no_trouble() {
+fn a_session_that_ends_during_a_confirmation_prompt_is_not_an_error() {
     let user = UserSession::open("night");
     // How each command ends, and what it says.
     let tries: [(&[&str], i32, &str); 3] = [
@@ -513,7 +513,7 @@ fn a_session_that_ends_while_a_person_decides_is_no_trouble() {
 }
 
 #[test]
-fn an_own_server_that_does_not_answer_is_named_with_the_way_out() {
+fn an_unresponsive_local_server_is_reported_with_a_hint() {
     let user = UserSession::open("night");
     let pid = user.home.own_server().expect("the server listens");
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
@@ -537,7 +537,7 @@ fn an_own_server_that_does_not_answer_is_named_with_the_way_out() {
 }
 
 #[test]
-fn the_own_server_is_looked_at_and_stopped() {
+fn the_local_server_can_be_inspected_and_stopped() {
     let home = Home::new();
     let status = home.say(&["server", "status"]);
     assert_eq!((status.code, status.out.as_str()), (Some(3), "not running; it is started on demand\n"));
@@ -567,7 +567,7 @@ fn the_own_server_is_looked_at_and_stopped() {
 }
 
 #[test]
-fn a_runtime_directory_that_is_too_long_is_told_with_what_to_do() {
+fn an_overlong_runtime_directory_is_reported_with_a_hint() {
     let home = Home::new();
     let long = home.path(&"long".repeat(30));
     fs::DirBuilder::new().mode(0o700).create(&long).unwrap();
@@ -584,7 +584,7 @@ fn a_runtime_directory_that_is_too_long_is_told_with_what_to_do() {
 }
 
 #[test]
-fn the_timeout_of_wait_includes_a_server_that_never_answers() {
+fn the_wait_timeout_covers_an_unresponsive_server() {
     let home = Home::new();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("ws://{}", silent.local_addr().unwrap());

@@ -129,7 +129,7 @@ fn commands_and_files_of_a_model_are_confined_to_the_workspace() {
 }
 
 #[test]
-fn what_a_minimal_sandbox_hides_is_hidden_from_file_tools_too() {
+fn file_tools_respect_a_minimal_sandbox() {
     let home = user();
     let mut served = Served::start(&home, &["--sandbox", "minimal", "--read", "."]);
     let (ok, text) = served.tool("read_file", &json!({"path": "notes.txt"}));
@@ -146,7 +146,7 @@ fn what_a_minimal_sandbox_hides_is_hidden_from_file_tools_too() {
 }
 
 #[test]
-fn a_confined_model_has_no_hands_in_processes_of_others() {
+fn a_confined_model_cannot_control_processes_of_others() {
     let home = user();
     let said = home.say(&["run", "--detach", "--name", "mine", "--", "sleep", "1000"]);
     assert_eq!(said.code, Some(0), "{}", said.err);
@@ -166,7 +166,7 @@ fn a_confined_model_has_no_hands_in_processes_of_others() {
 }
 
 #[test]
-fn contradicting_flags_of_a_sandbox_are_refused_at_once() {
+fn contradictory_sandbox_flags_are_refused_at_once() {
     let home = user();
     let said = home.say(&["mcp", "--net", "on", "--net", "off"]);
     assert_eq!(said.code, Some(2));
@@ -174,20 +174,20 @@ fn contradicting_flags_of_a_sandbox_are_refused_at_once() {
 }
 
 #[test]
-fn somebody_who_starts_it_by_hand_learns_what_it_is() {
+fn starting_the_mcp_server_on_a_terminal_explains_its_purpose() {
     let home = user();
     let mut screen = Screen::remex(&home, &["mcp"]);
     screen.wait_for("this is a server for agents");
     // It breaks lines anywhere.
     assert!(screen.raw().contains("claude mcp add remex -- remex mcp"), "{}", screen.raw());
     assert_eq!(screen.end_by("\u{3}"), Some(0));
-    // A client that starts it is told nothing but the protocol.
+    // A client that starts it gets only the protocol.
     let said = home.say(&["mcp"]);
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), "", ""));
 }
 
 #[test]
-fn the_lines_for_agents_in_the_guide_start_it() {
+fn the_documented_agent_configurations_start_it() {
     let home = user();
     home.add_environment("build", "ws://127.0.0.1:1");
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/agents.md");

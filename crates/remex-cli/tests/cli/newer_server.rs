@@ -81,7 +81,7 @@ fn listed() -> Value {
 }
 
 #[test]
-fn a_command_on_a_newer_server_ends_as_usual_and_output_of_a_new_stream_goes_to_stdout() {
+fn a_command_on_a_newer_server_works_and_unknown_streams_go_to_stdout() {
     let home = Home::new();
     let address = newer_server(&home);
     let said = home.say(&["run", "--on", &address, "--", "make"]);
@@ -89,7 +89,7 @@ fn a_command_on_a_newer_server_ends_as_usual_and_output_of_a_new_stream_goes_to_
 }
 
 #[test]
-fn a_process_in_a_new_state_is_listed_as_unknown() {
+fn a_process_in_an_unknown_state_is_listed_as_unknown() {
     let home = Home::new();
     let address = newer_server(&home);
     let said = home.say(&["ps", "--on", &address]);
@@ -106,7 +106,7 @@ fn a_process_in_a_new_state_is_listed_as_unknown() {
 }
 
 #[test]
-fn a_restart_policy_is_refused_where_the_server_does_not_know_it() {
+fn a_restart_policy_is_refused_if_the_server_does_not_support_it() {
     let home = Home::new();
     // Newer or not, it does not say that it can do that.
     let address = newer_server(&home);

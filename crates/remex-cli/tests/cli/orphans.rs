@@ -36,7 +36,7 @@ fn alive(word: &str) -> Vec<Pid> {
 }
 
 #[test]
-fn a_durable_tree_that_hides_is_ended_and_what_may_be_left_is_told() {
+fn a_hiding_durable_tree_is_killed_and_possible_leftovers_are_reported() {
     let home = Home::new();
     for (number, forks) in [2, 100_000, 2, 100_000].into_iter().enumerate() {
         let (name, word) =

@@ -43,7 +43,7 @@ fn sums(archives: &Path) -> String {
 }
 
 #[test]
-fn an_archive_is_made_checked_and_installed() {
+fn an_archive_can_be_built_verified_and_installed() {
     let home = Home::new();
     let archives = release(&home.path("made"));
     let sums = sums(&archives);
@@ -114,7 +114,7 @@ fn verify(unit: &Path) {
 }
 
 #[test]
-fn what_cannot_be_built_here_is_named_with_the_reason() {
+fn targets_that_cannot_be_built_are_named_with_the_reason() {
     let mut command = Command::new(project("scripts/release"));
     let said = script(command.arg("--check"));
     assert_eq!(said.code, Some(0), "{said:?}");

@@ -29,7 +29,7 @@ fn connections(home: &Home) -> Vec<Pid> {
 }
 
 #[test]
-fn a_cut_of_the_program_loses_nothing() {
+fn killing_the_proxy_loses_nothing() {
     let home = Home::new();
     far(&home);
     let script = "seq 1 200000; read x; seq 200001 400000; read x; seq 400001 500000";
@@ -58,7 +58,7 @@ fn a_cut_of_the_program_loses_nothing() {
 }
 
 #[test]
-fn what_was_left_through_a_proxy_is_found_on_the_own_server() {
+fn a_background_process_started_through_a_proxy_is_on_the_local_server() {
     let home = Home::new();
     far(&home);
     let said = home.say(&[

@@ -19,7 +19,7 @@ use crate::{
 
 const PASSPHRASE: &str = "open-sesame";
 
-/// The connections after the first one carry nothing, so that nobody can come back.
+/// The connections after the first one carry nothing, so that reconnecting fails.
 fn never_again() -> Vec<u64> {
     let mut plan = vec![u64::MAX];
     plan.extend([0; 10_000]);
@@ -55,7 +55,7 @@ fn minutes_kept(home: &Home, address: &str) -> f64 {
 }
 
 #[test]
-fn the_server_keeps_a_command_for_an_hour_and_whoever_left_it_comes_back() {
+fn the_server_keeps_a_disconnected_command_for_an_hour_and_its_client_can_reattach() {
     let home = Home::new();
     let server = Server::start();
     let proxy = DisconnectingProxy::start(server.address(), &never_again());
@@ -103,7 +103,7 @@ fn wait_until_listed(home: &Home, what: &str, wanted: impl Fn(&Value) -> bool) {
 }
 
 #[test]
-fn attach_to_a_command_that_was_left_logs_in_once_and_keeps_it() {
+fn attaching_to_a_detached_command_logs_in_once_and_keeps_it_running() {
     let Some(far) = SshHost::start() else { return };
     let mut run = start(&far.near, &["run", "--on", "far", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
     assert_eq!(line(&mut lines(run.stdout.take().unwrap())), "ready");
@@ -120,7 +120,7 @@ fn attach_to_a_command_that_was_left_logs_in_once_and_keeps_it() {
 }
 
 #[test]
-fn prune_keeps_a_command_whose_client_may_come_back_for_hours() {
+fn prune_keeps_a_command_whose_client_may_reconnect() {
     let home = Home::new();
     let server = Server::start();
     let proxy = DisconnectingProxy::start(server.address(), &never_again());
@@ -149,7 +149,7 @@ fn prune_keeps_a_command_whose_client_may_come_back_for_hours() {
 }
 
 #[test]
-fn a_signal_without_a_connection_tells_what_runs_on() {
+fn a_signal_during_a_disconnect_reports_what_keeps_running() {
     let home = Home::new();
     let server = Server::start();
     let proxy = DisconnectingProxy::start(server.address(), &never_again());
@@ -168,7 +168,7 @@ fn a_signal_without_a_connection_tells_what_runs_on() {
 }
 
 #[test]
-fn how_long_to_reconnect_is_chosen_and_less_is_told() {
+fn the_reconnect_time_can_be_chosen_and_a_shorter_server_limit_is_reported() {
     let home = Home::new();
     let server = Server::serve(&["--listen", "ws://127.0.0.1:0", "--max-detach-ttl", "2h"]);
     let said = home.say(&["run", "--on", server.address(), "--reconnect", "2h", "--", "true"]);
@@ -211,7 +211,7 @@ fn said_of(output: &std::process::Output) -> String {
 }
 
 #[test]
-fn the_line_on_a_terminal_says_why_how_long_and_what_is_left() {
+fn the_status_line_shows_the_cause_and_the_elapsed_and_remaining_time() {
     let home = Home::new();
     let server = Server::start();
     let proxy = DisconnectingProxy::start(server.address(), &[u64::MAX, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -237,7 +237,7 @@ fn the_line_on_a_terminal_says_why_how_long_and_what_is_left() {
 }
 
 #[test]
-fn ctrl_c_in_a_shell_without_a_connection_leaves_it() {
+fn ctrl_c_during_a_disconnect_detaches_from_a_shell() {
     let home = Home::new();
     let server = Server::start();
     let proxy = DisconnectingProxy::start(server.address(), &never_again());
@@ -262,7 +262,7 @@ fn ctrl_c_in_a_shell_without_a_connection_leaves_it() {
 }
 
 #[test]
-fn what_is_pasted_with_ctrl_c_without_a_connection_arrives() {
+fn input_pasted_with_ctrl_c_during_a_disconnect_arrives() {
     let home = Home::new();
     let server = Server::start();
     let proxy = DisconnectingProxy::start(server.address(), &[u64::MAX, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -330,7 +330,7 @@ fn asked(screen: &Screen, count: usize) -> String {
 }
 
 #[test]
-fn a_login_that_prompts_is_asked_again_after_a_disconnect_and_the_screen_comes_back() {
+fn an_interactive_login_is_repeated_after_a_disconnect_and_the_screen_is_restored() {
     let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     let mut screen = Screen::remex(&far.near, &["run", "--on", "far", "-t", "--", "sh", "-c", FULL_SCREEN]);
@@ -361,7 +361,7 @@ fn a_login_that_prompts_is_asked_again_after_a_disconnect_and_the_screen_comes_b
 }
 
 #[test]
-fn a_login_that_prompts_waits_until_a_command_is_in_the_foreground() {
+fn an_interactive_login_waits_until_the_command_is_in_the_foreground() {
     let Some(far) = SshHost::start() else { return };
     let screen = Screen::open(&far.near, "bash", &["--norc", "--noediting", "-i"]);
     let script = "echo rea''dy; until [ -e go ]; do sleep 0.05; done; echo fini''shed";
@@ -387,7 +387,7 @@ fn a_login_that_prompts_waits_until_a_command_is_in_the_foreground() {
 }
 
 #[test]
-fn ctrl_c_at_the_login_after_a_disconnect_leaves_the_process() {
+fn ctrl_c_at_the_login_after_a_disconnect_detaches() {
     let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     let script = "echo ready; exec sleep 1000";
@@ -403,7 +403,7 @@ fn ctrl_c_at_the_login_after_a_disconnect_leaves_the_process() {
 }
 
 #[test]
-fn without_a_terminal_a_login_that_fails_is_told_at_once_with_what_to_do() {
+fn without_a_terminal_a_failed_login_is_reported_at_once_with_a_hint() {
     let Some(far) = SshHost::start() else { return };
     let mut command = std::process::Command::new("setsid");
     let script = "echo ready; exec sleep 1000";
@@ -437,7 +437,7 @@ fn restart(home: &Home, address: &str, name: &str) {
 }
 
 #[test]
-fn whoever_was_away_during_a_restart_is_told_so_and_shown_nothing_of_the_new_process() {
+fn a_client_disconnected_during_a_restart_is_told_and_shown_nothing_of_the_new_process() {
     let home = Home::new();
     let server = Server::start();
     let proxy = DisconnectingProxy::start(server.address(), &[]);

@@ -26,7 +26,7 @@ fn listed(home: &Home) -> Value {
 }
 
 #[test]
-fn a_command_in_the_background_is_started_again_with_its_environment_and_secrets() {
+fn a_background_command_is_restarted_with_its_environment_and_secrets() {
     let home = Home::new();
     std::fs::write(home.path("secret"), "s3cret").unwrap();
     let secret = format!("TOKEN={}", home.path("secret").display());
@@ -66,7 +66,7 @@ fn a_command_in_the_background_is_started_again_with_its_environment_and_secrets
 }
 
 #[test]
-fn what_cannot_be_restarted_is_named_and_nothing_else_is_touched() {
+fn processes_that_cannot_be_restarted_are_named_and_others_left_alone() {
     let home = Home::new();
     assert_eq!(home.say(&["run", "-d", "--name", "web", "--", "sleep", "1000"]).code, Some(0));
     let before = listed(&home)["processes"][0]["pid"].clone();

@@ -29,7 +29,7 @@ fn await_output(home: &Home, name: &str, end: &str) {
 }
 
 #[test]
-fn a_command_that_fails_is_run_again_until_it_succeeds() {
+fn a_failing_command_is_restarted_until_it_succeeds() {
     let home = Home::new();
     let server = Server::start();
     let directory = home.path("").display().to_string();
@@ -47,7 +47,7 @@ fn a_command_that_fails_is_run_again_until_it_succeeds() {
 }
 
 #[test]
-fn after_the_last_restart_the_exit_is_that_of_the_last_run() {
+fn after_the_last_restart_the_exit_code_is_that_of_the_last_run() {
     let home = Home::new();
     let run = |policy, script| home.say(&["run", "--restart", policy, "--", "sh", "-c", script]);
     let failed = run("on-failure:2", "exit 7");
@@ -65,7 +65,7 @@ fn after_the_last_restart_the_exit_is_that_of_the_last_run() {
 }
 
 #[test]
-fn small_limits_are_those_of_the_command_and_do_not_end_its_supervisor() {
+fn low_limits_apply_to_the_command_and_not_to_its_supervisor() {
     let home = Home::new();
     let limits = ["--limit", "memory=16M", "--limit", "files=7"];
     let script = ["--", "bash", "-c", "ulimit -v; ulimit -n; exit 3"];
@@ -76,7 +76,7 @@ fn small_limits_are_those_of_the_command_and_do_not_end_its_supervisor() {
 }
 
 #[test]
-fn what_cannot_be_run_is_not_run_again() {
+fn a_command_that_cannot_be_executed_is_not_restarted() {
     let home = Home::new();
     for (program, code) in [("no-such-program", 127), ("/etc/passwd", 126)] {
         let said = home.say(&["run", "--restart", "always", "--", program]);
@@ -97,7 +97,7 @@ fn what_cannot_be_run_is_not_run_again() {
 }
 
 #[test]
-fn after_sigterm_it_is_not_run_again() {
+fn a_command_is_not_restarted_after_sigterm() {
     let home = Home::new();
     let script = "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.02; done";
     let mut child = home
@@ -120,7 +120,7 @@ fn after_sigterm_it_is_not_run_again() {
 }
 
 #[test]
-fn a_signal_that_only_the_command_handles_does_not_end_its_supervisor() {
+fn a_signal_handled_by_the_command_does_not_end_its_supervisor() {
     let home = Home::new();
     let script = "trap 'echo usr1; exit 0' USR1; echo ready; while :; do sleep 0.02; done";
     let started =
@@ -135,7 +135,7 @@ fn a_signal_that_only_the_command_handles_does_not_end_its_supervisor() {
 }
 
 #[test]
-fn a_signal_that_only_ends_the_command_has_it_run_again() {
+fn a_signal_sent_to_the_command_alone_restarts_it() {
     let home = Home::new();
     let directory = home.path("").display().to_string();
     for signal in ["ABRT", "TRAP", "FPE", "ILL", "SYS", "SEGV", "BUS", "KILL"] {
@@ -155,7 +155,7 @@ fn a_signal_that_only_ends_the_command_has_it_run_again() {
 }
 
 #[test]
-fn a_signal_before_a_restart_is_said_to_have_prevented_it() {
+fn a_signal_before_a_restart_is_reported_to_have_prevented_it() {
     let home = Home::new();
     let started = home.say(&["run", "-d", "--name", "x", "--restart", "always", "--", "sh", "-c", "exit 4"]);
     assert_eq!(started.code, Some(0), "{started:?}");
@@ -170,7 +170,7 @@ fn a_signal_before_a_restart_is_said_to_have_prevented_it() {
 }
 
 #[test]
-fn a_command_that_goes_on_after_sighup_is_run_again_when_it_fails_later() {
+fn a_command_that_survives_sighup_is_restarted_when_it_fails_later() {
     let home = Home::new();
     let script = "[ ! -e runs ] || { echo again; exit 0; }; : > runs; trap 'echo reload' HUP; echo ready; \
                   until [ -e later ]; do sleep 0.1; done; exit 1";
@@ -190,7 +190,7 @@ fn a_command_that_goes_on_after_sighup_is_run_again_when_it_fails_later() {
 }
 
 #[test]
-fn a_command_that_ends_soon_after_sighup_is_not_run_again_and_that_is_said() {
+fn a_command_that_exits_soon_after_sighup_is_not_restarted_and_that_is_reported() {
     let home = Home::new();
     let script = "trap 'exit 3' HUP; echo ready; while :; do sleep 0.02; done";
     let started = home.say(&["run", "-d", "--name", "x", "--restart", "always", "--", "sh", "-c", script]);
@@ -204,7 +204,7 @@ fn a_command_that_ends_soon_after_sighup_is_not_run_again_and_that_is_said() {
 }
 
 #[test]
-fn a_command_in_a_group_of_its_own_gets_signals_and_does_not_outlive_its_supervisor() {
+fn a_command_in_its_own_group_gets_signals_and_does_not_outlive_its_supervisor() {
     let home = Home::new();
     let script = "trap 'echo usr1' USR1; echo ready $$; while :; do sleep 0.02; done";
     let args = ["run", "-d", "--name", "x", "--restart", "on-failure", "--", "setsid", "sh", "-c", script];
@@ -219,7 +219,7 @@ fn a_command_in_a_group_of_its_own_gets_signals_and_does_not_outlive_its_supervi
 }
 
 #[test]
-fn the_next_run_has_a_terminal_as_it_was_for_the_first() {
+fn each_run_starts_with_the_original_terminal_settings() {
     let home = Home::new();
     // The first run leaves the terminal raw and another group, of a job that has ended, in its foreground.
     let script = "if [ ! -e runs ]; then : > runs; stty raw -echo; \
@@ -234,7 +234,7 @@ fn the_next_run_has_a_terminal_as_it_was_for_the_first() {
 }
 
 #[test]
-fn ctrl_c_on_a_terminal_is_for_the_command_and_its_restarts() {
+fn ctrl_c_on_a_terminal_reaches_the_command_and_stops_restarts() {
     let home = Home::new();
     let mut screen = Screen::remex(
         &home,
@@ -247,7 +247,7 @@ fn ctrl_c_on_a_terminal_is_for_the_command_and_its_restarts() {
 }
 
 #[test]
-fn it_is_listed_as_the_command_and_killed_with_its_supervisor() {
+fn a_supervised_process_is_listed_as_its_command_and_killed_with_its_supervisor() {
     let home = Home::new();
     let args =
         ["run", "-d", "--name", "x", "--restart", "always", "--", "sh", "-c", "echo $$; exec sleep 1000"];

@@ -33,7 +33,7 @@ fn line(from: &mut impl std::io::BufRead) -> String {
 }
 
 #[test]
-fn output_and_exit_code_are_as_if_it_were_local() {
+fn output_and_exit_code_are_like_those_of_a_local_command() {
     let home = Home::new();
     let server = Server::start();
     home.add_environment("build", server.address());
@@ -49,7 +49,7 @@ fn output_and_exit_code_are_as_if_it_were_local() {
 }
 
 #[test]
-fn hosts_that_the_sandbox_refuses_are_named_at_the_end() {
+fn hosts_refused_by_the_sandbox_are_listed_at_the_end() {
     let home = Home::new();
     let web = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = web.local_addr().unwrap().to_string();
@@ -101,7 +101,7 @@ fn hosts_that_the_sandbox_refuses_are_named_at_the_end() {
 }
 
 #[test]
-fn what_the_sandbox_refused_is_said_in_lines_of_its_own_after_all_output() {
+fn sandbox_refusals_are_printed_on_separate_lines_after_all_output() {
     let home = Home::new();
     let ask = "exec 3<>/dev/tcp/127.0.0.1/28282; printf 'GET http://other.example/ HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3 >/dev/null";
     let script = format!("{ask}; seq 100000 >&2; printf 'no end' >&2; exit 4");
@@ -113,7 +113,7 @@ fn what_the_sandbox_refused_is_said_in_lines_of_its_own_after_all_output() {
 }
 
 #[test]
-fn flags_of_the_command_are_its_own_without_two_dashes() {
+fn flags_after_the_command_belong_to_it_without_a_double_dash() {
     assert_eq!(Home::new().say(&["run", "sh", "-c", "echo $0 $1", "--on", "-t"]).out, "--on -t\n");
 }
 
@@ -151,7 +151,7 @@ fn a_mistyped_option_is_refused_instead_of_run() {
 }
 
 #[test]
-fn a_command_that_used_its_cpu_time_says_so() {
+fn a_command_that_exceeded_its_cpu_time_is_reported() {
     let said = Home::new().say(&["run", "--limit", "cpu=1s", "--", "sh", "-c", "while :; do :; done"]);
     assert_eq!(said.code, Some(152));
     assert_eq!(said.err, "remex: ended `sh`: it used its CPU time (`--limit cpu`)\n");
@@ -160,14 +160,14 @@ fn a_command_that_used_its_cpu_time_says_so() {
 }
 
 #[test]
-fn a_time_limit_ends_it_with_124() {
+fn a_time_limit_exits_with_124() {
     let said = Home::new().say(&["run", "--timeout", "100ms", "--", "sh", "-c", "echo begun; sleep 1000"]);
     assert_eq!((said.code, said.out.as_str()), (Some(124), "begun\n"));
     assert_eq!(said.err, "remex: ended `sh` after 100ms (`--timeout`)\n");
 }
 
 #[test]
-fn standard_input_arrives_whole_with_its_end() {
+fn standard_input_arrives_completely_with_its_end() {
     let home = Home::new();
     let server = Server::start();
     let input: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
@@ -183,14 +183,14 @@ fn standard_input_arrives_whole_with_its_end() {
 }
 
 #[test]
-fn a_command_that_reads_no_input_is_not_held_up_by_it() {
+fn unread_input_does_not_delay_a_command() {
     let home = Home::new();
     let said = home.say_with(&["run", "--", "sh", "-c", "exec <&-; echo done"], &vec![0; 8 << 20]);
     assert_eq!((said.code, said.out.as_str()), (Some(0), "done\n"));
 }
 
 #[test]
-fn here_it_has_the_environment_and_the_directory_of_the_caller() {
+fn a_local_command_has_the_environment_and_directory_of_the_caller() {
     let home = Home::new();
     fs::create_dir(home.path("sub")).unwrap();
     let mut command = home.remex(&["run", "--env", "B=2", "--env", "C", "--cwd", "sub", "--", "sh", "-c"]);
@@ -202,7 +202,7 @@ fn here_it_has_the_environment_and_the_directory_of_the_caller() {
 }
 
 #[test]
-fn elsewhere_a_directory_is_relative_to_the_server_and_tilde_is_the_home_there() {
+fn a_remote_directory_is_relative_to_the_server_and_tilde_is_the_remote_home() {
     let home = Home::new();
     fs::create_dir(home.path("sub")).unwrap();
     let mut command = home.remex(&["serve"]);
@@ -274,7 +274,7 @@ fn a_later_ctrl_c_interrupts_again() {
 }
 
 #[test]
-fn a_killed_remex_leaves_nothing_of_a_local_command_behind() {
+fn killing_remex_leaves_nothing_of_a_local_command_behind() {
     let home = Home::new();
     // The command, a child that ignores signals, and one in a session of its own, whose parent is gone.
     let script = "trap '' TERM HUP; sh -c 'echo $$; exec sleep 1000' & \
@@ -290,7 +290,7 @@ fn a_killed_remex_leaves_nothing_of_a_local_command_behind() {
 }
 
 #[test]
-fn who_ends_remex_ends_the_command() {
+fn terminating_remex_ends_the_command() {
     let home = Home::new();
     let server = Server::start();
     for place in [&[][..], &["--on", server.address()]] {
@@ -307,7 +307,7 @@ fn who_ends_remex_ends_the_command() {
 }
 
 #[test]
-fn a_signal_that_was_to_be_ignored_is_ignored() {
+fn an_inherited_ignored_signal_stays_ignored() {
     let home = Home::new();
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "trap '' HUP; exec remex run -- sh -c 'echo ready; read x; echo got $x'"]);
@@ -336,7 +336,7 @@ fn ctrl_c_while_connecting_leaves_no_program_behind() {
 }
 
 #[test]
-fn what_a_command_leaves_behind_ends_with_it() {
+fn leftovers_of_a_command_end_with_it() {
     let home = Home::new();
     let said = home.say(&["run", "--", "sh", "-c", "sleep 1000 & echo $!"]);
     assert_eq!(said.code, Some(0));
@@ -346,7 +346,7 @@ fn what_a_command_leaves_behind_ends_with_it() {
 }
 
 #[test]
-fn who_stops_reading_ends_the_command() {
+fn a_broken_pipe_ends_the_command() {
     let home = Home::new();
     let mut child = start(&home, &["run", "--", "yes"]);
     let mut out = Patient::new(child.stdout.take().unwrap());
@@ -361,7 +361,7 @@ fn who_stops_reading_ends_the_command() {
 }
 
 #[test]
-fn a_cut_loses_and_doubles_nothing_and_is_told_with_its_end() {
+fn a_disconnect_loses_and_duplicates_nothing_and_is_reported_with_its_end() {
     let home = Home::new();
     let server = Server::start();
     let proxy = DisconnectingProxy::start(server.address(), &[300_000, 900_000, 200_000]);
@@ -370,7 +370,7 @@ fn a_cut_loses_and_doubles_nothing_and_is_told_with_its_end() {
     let expected: String = (1..=400_000).map(|number| format!("{number}\n")).collect();
     assert!(said.out == expected, "{} instead of {} bytes", said.out.len(), expected.len());
     assert_eq!(proxy.disconnects_left(), 0);
-    // Cuts that follow each other at once are one for a person; who comes back says so.
+    // Disconnects in quick succession are reported as one, at its end.
     let lines: Vec<_> = said.err.lines().collect();
     assert!((2..=6).contains(&lines.len()) && lines.len().is_multiple_of(2), "{}", said.err);
     for pair in lines.chunks(2) {
@@ -380,7 +380,7 @@ fn a_cut_loses_and_doubles_nothing_and_is_told_with_its_end() {
 }
 
 #[test]
-fn input_across_cuts_is_written_once() {
+fn input_across_disconnects_is_written_once() {
     let home = Home::new();
     let server = Server::start();
     let proxy = DisconnectingProxy::start(server.address(), &[200_000, 500_000]);
@@ -392,7 +392,7 @@ fn input_across_cuts_is_written_once() {
 }
 
 #[test]
-fn input_that_waits_for_a_slow_reader_stays_in_order_across_cuts() {
+fn buffered_input_stays_in_order_across_disconnects() {
     let home = Home::new();
     let server = Server::start();
     let input: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_le_bytes).collect();
@@ -406,7 +406,7 @@ fn input_that_waits_for_a_slow_reader_stays_in_order_across_cuts() {
 }
 
 #[test]
-fn ctrl_z_suspends_the_command_too_and_both_go_on() {
+fn ctrl_z_suspends_the_command_too_and_both_can_be_resumed() {
     let home = Home::new();
     let server = Server::start();
     home.add_environment("build", server.address());
@@ -435,7 +435,7 @@ fn ctrl_z_suspends_the_command_too_and_both_go_on() {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_told() {
+fn failed_writes_of_output_are_reported() {
     let home = Home::new();
     for script in ["echo hi", "echo hi >&2"] {
         let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").unwrap());
@@ -460,7 +460,7 @@ fn output_that_cannot_be_written_is_told() {
 }
 
 #[test]
-fn names_are_such_that_people_can_type_them() {
+fn generated_names_are_easy_to_type() {
     let home = Home::new();
     for name in ["", "two words", "-x", "a/b", "a\u{1b}[31m"] {
         let name = format!("--name={name}");
@@ -469,7 +469,7 @@ fn names_are_such_that_people_can_type_them() {
 }
 
 #[test]
-fn a_name_is_refused_where_nothing_could_be_found_by_it() {
+fn a_name_is_refused_for_in_process_commands() {
     let home = Home::new();
     let said = home.say(&["run", "--name", "work", "--", "true"]);
     assert_eq!(said.code, Some(2), "{said:?}");
@@ -483,7 +483,7 @@ fn a_name_is_refused_where_nothing_could_be_found_by_it() {
 }
 
 #[test]
-fn a_server_that_is_gone_for_good_is_told_with_what_to_do() {
+fn a_lost_server_is_reported_with_a_hint() {
     let home = Home::new();
     let said = home.say(&["run", "--on", "unix:///nowhere/remex.sock", "--", "true"]);
     assert_eq!(said.code, Some(125));
@@ -513,7 +513,7 @@ fn a_server_that_is_gone_for_good_is_told_with_what_to_do() {
 }
 
 #[test]
-fn output_that_waits_for_a_slow_reader_comes_whole() {
+fn output_buffered_for_a_slow_reader_is_complete() {
     let home = Home::new();
     let mut child = start(&home, &["run", "--", "seq", "1", "1000000"]);
     let mut out = Patient::new(child.stdout.take().unwrap());

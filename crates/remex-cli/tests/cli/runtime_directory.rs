@@ -23,7 +23,7 @@ fn status(said: &Said) -> Value {
 }
 
 #[test]
-fn the_server_is_found_without_the_runtime_directory_of_the_login() {
+fn the_server_is_found_without_the_login_runtime_directory() {
     let home = Home::new();
     assert_eq!(home.say(&["run", "--detach", "--name", "night", "--", "sleep", "1000"]).code, Some(0));
     let listed = as_cron(&home, &["ps", "-q"]);
@@ -43,7 +43,7 @@ fn the_server_is_found_without_the_runtime_directory_of_the_login() {
 }
 
 #[test]
-fn the_server_of_another_runtime_directory_is_found_after_it_was_killed_as_well() {
+fn a_killed_server_of_another_runtime_directory_is_found() {
     let home = Home::new();
     let other = home.path("runtime");
     DirBuilder::new().mode(0o700).create(&other).unwrap();
@@ -65,7 +65,7 @@ fn the_server_of_another_runtime_directory_is_found_after_it_was_killed_as_well(
 }
 
 #[test]
-fn the_runtime_directory_of_another_user_is_named_with_a_way_out() {
+fn a_runtime_directory_of_another_user_is_reported_with_a_hint() {
     if !has(Need::Root, rustix::process::geteuid().is_root()) {
         return;
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[test]
-fn a_directory_that_a_minimal_sandbox_hides_is_told_with_the_flag_that_shows_it() {
+fn a_directory_hidden_by_a_minimal_sandbox_is_reported_with_the_flag_to_show_it() {
     let home = Home::new();
     let hidden = home.say(&["run", "--sandbox", "minimal", "--", "pwd"]);
     assert_eq!(hidden.code, Some(125), "{hidden:?}");
@@ -22,7 +22,7 @@ fn a_directory_that_a_minimal_sandbox_hides_is_told_with_the_flag_that_shows_it(
 }
 
 #[test]
-fn a_write_that_a_sandbox_refused_is_told_with_the_flag_that_allows_it() {
+fn a_write_refused_by_a_sandbox_is_reported_with_the_flag_to_permit_it() {
     let home = Home::new();
     fs::create_dir_all(home.path("repo/.git")).unwrap();
     let run = |args: &[&str]| {
@@ -42,7 +42,7 @@ fn a_write_that_a_sandbox_refused_is_told_with_the_flag_that_allows_it() {
 }
 
 #[test]
-fn what_a_server_refuses_is_told_in_a_shell_below_its_screen() {
+fn sandbox_refusals_in_a_shell_are_printed_below_its_screen() {
     let home = Home::new();
     let server = Server::serve(&["--listen", "ws://127.0.0.1:0", "--sandbox", "read-only"]);
     let mut screen = Screen::remex(&home, &["shell", "--on", server.address()]);
@@ -59,7 +59,7 @@ fn what_a_server_refuses_is_told_in_a_shell_below_its_screen() {
 }
 
 #[test]
-fn what_a_sandbox_refused_is_told_to_whoever_attaches() {
+fn sandbox_refusals_are_reported_to_attached_clients() {
     let home = Home::new();
     let script = "touch /x; printf half >&2; exit 1";
     let start = ["run", "--detach", "--name", "work", "--sandbox", "read-only", "--", "sh", "-c", script];

@@ -25,7 +25,7 @@ fn several() -> UserSession {
 }
 
 #[test]
-fn a_listing_is_narrowed_by_name_label_and_state() {
+fn a_listing_is_filtered_by_name_label_and_state() {
     let user = several();
     for (filter, names) in [
         (&["--name", "build-*"][..], "build-web\nbuild-db\n"),
@@ -59,7 +59,7 @@ fn a_listing_is_narrowed_by_name_label_and_state() {
 }
 
 #[test]
-fn a_start_that_was_before_a_time_is_left_out() {
+fn since_leaves_out_earlier_starts() {
     let user = UserSession::open("night");
     user.ready("early", SLEEPS);
     let listing: Value = serde_json::from_str(&out(user.say(&["ps", "--json"]))).unwrap();
@@ -88,7 +88,7 @@ fn a_start_that_was_before_a_time_is_left_out() {
 }
 
 #[test]
-fn a_narrow_terminal_shows_the_columns_that_matter() {
+fn a_narrow_terminal_shows_the_most_important_columns() {
     let user = UserSession::open("night");
     user.ready("build", SLEEPS);
     let shown = |columns: u16| {
@@ -127,7 +127,7 @@ fn run_labels_a_process() {
 }
 
 #[test]
-fn inspect_says_everything_about_a_process() {
+fn inspect_shows_everything_about_a_process() {
     let user = several();
     let inspected = out(user.say(&["inspect", "build-web", "bad"]));
     let (running, exited) = inspected.split_once("\n\n").unwrap();
@@ -165,7 +165,7 @@ fn inspect_says_everything_about_a_process() {
 }
 
 #[test]
-fn all_processes_of_a_host_are_ended_after_a_yes() {
+fn kill_all_asks_for_confirmation() {
     let user = several();
     let listed = "build-web\nbuild-db\nlint\n";
     let refused = user.say(&["kill", "--all", "--tree"]);
@@ -198,7 +198,7 @@ fn all_processes_of_a_host_are_ended_after_a_yes() {
 }
 
 #[test]
-fn a_script_kills_all_processes_of_one_environment_only() {
+fn kill_all_in_a_script_affects_one_environment_only() {
     let user = UserSession::open("night");
     user.ready("near", SLEEPS);
     let server = Server::start();

@@ -17,7 +17,7 @@ fn fed(mut child: Child, input: &str) -> Said {
 }
 
 #[test]
-fn a_shell_without_a_terminal_reads_commands_and_ends_with_them() {
+fn a_shell_without_a_terminal_runs_commands_from_stdin() {
     let home = Home::new();
     let server = Server::start();
     for place in [&[][..], &["--on", server.address()]] {
@@ -31,7 +31,7 @@ fn a_shell_without_a_terminal_reads_commands_and_ends_with_them() {
 }
 
 #[test]
-fn without_the_variable_it_is_the_login_shell_of_the_account() {
+fn without_the_shell_variable_the_login_shell_is_used() {
     let home = Home::new();
     let users = fs::read_to_string("/etc/passwd").unwrap();
     let uid = rustix::process::getuid().as_raw().to_string();

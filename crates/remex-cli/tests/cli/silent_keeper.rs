@@ -29,7 +29,7 @@ fn runs(word: &str) -> bool {
 }
 
 #[test]
-fn a_suspended_keeper_is_named_by_what_waits_for_it_and_starts_nothing_later() {
+fn a_suspended_keeper_is_named_in_timeouts_and_starts_nothing_later() {
     let home = Home::new();
     let started = home.say(&["run", "--detach", "--name", "first", "--", "sleep", "1000"]);
     assert_eq!(started.code, Some(0), "{started:?}");

@@ -14,7 +14,7 @@ use crate::{
     home::Home,
 };
 
-/// What people get wrong, in a home where only the environment `gone` has a name, and nobody answers there.
+/// Typical mistakes, in a home with the single environment `gone`, where nothing listens.
 const ERRORS: &[&[&str]] = &[
     &["frobnicate"],
     &["run"],
@@ -105,7 +105,7 @@ const MADE: &str =
     "<!-- Made from the help texts: UPDATE_SNAPSHOTS=1 cargo test -p remex-cli --test cli snapshots -->";
 
 #[test]
-fn the_reference_is_the_help() {
+fn the_reference_matches_the_help_texts() {
     let home = Home::new();
     let all = Commands::of(&home).all;
     let mut pages = BTreeMap::new();
@@ -125,7 +125,7 @@ fn the_reference_is_the_help() {
 }
 
 #[test]
-fn errors_are_as_written_down() {
+fn errors_match_their_snapshot() {
     let home = Home::new();
     home.add_environment("gone", "ws://127.0.0.1:1");
     let mut text = String::new();

@@ -51,7 +51,7 @@ fn an_unknown_host_is_confirmed_at_the_terminal() {
 }
 
 #[test]
-fn a_passphrase_is_asked_for_and_not_shown() {
+fn a_passphrase_is_prompted_for_and_not_echoed() {
     let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     let mut screen = Screen::remex(&far.near, &run_on_far(&["echo", "arrived"]));
@@ -65,7 +65,7 @@ fn a_passphrase_is_asked_for_and_not_shown() {
 }
 
 #[test]
-fn a_test_of_an_environment_lets_it_ask_as_well() {
+fn env_test_permits_ssh_prompts() {
     let Some(far) = SshHost::start() else { return };
     far.forget_host();
     let mut screen = Screen::remex(&far.near, &["env", "test", "far"]);
@@ -76,14 +76,14 @@ fn a_test_of_an_environment_lets_it_ask_as_well() {
 }
 
 #[test]
-fn two_that_ask_at_once_ask_one_after_the_other() {
+fn concurrent_ssh_prompts_are_serialized() {
     let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     let environments = fs::read_to_string(far.near.environments()).unwrap();
     let twin = environments.replace("id = \"far\"", "id = \"twin\"");
     fs::write(far.near.environments(), format!("{environments}{twin}")).unwrap();
     let mut screen = Screen::remex(&far.near, &["env", "test", "--json", "far", "twin"]);
-    // Each of them connects, and comes back.
+    // Each of them connects and reconnects.
     for count in 1..=4 {
         screen.wait_until("a question", |screen| screen.matches("Enter passphrase for key").count() == count);
         screen.keys(&format!("{PASSPHRASE}\r"));
@@ -93,7 +93,7 @@ fn two_that_ask_at_once_ask_one_after_the_other() {
 }
 
 #[test]
-fn ctrl_c_at_a_question_ends_the_command() {
+fn ctrl_c_at_an_ssh_prompt_ends_the_command() {
     let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     for args in [run_on_far(&["true"]), vec!["env", "test", "far"], vec!["ls", "far:"], vec!["watch", "far:"]]
@@ -108,7 +108,7 @@ fn ctrl_c_at_a_question_ends_the_command() {
 }
 
 #[test]
-fn a_signal_at_a_question_brings_the_terminal_back() {
+fn a_signal_at_an_ssh_prompt_restores_the_terminal() {
     let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     let mut screen = Screen::remex(&far.near, &run_on_far(&["true"]));
@@ -120,7 +120,7 @@ fn a_signal_at_a_question_brings_the_terminal_back() {
 }
 
 #[test]
-fn a_question_can_be_put_off_with_ctrl_z() {
+fn an_ssh_prompt_can_be_suspended_with_ctrl_z() {
     let Some(far) = SshHost::start() else { return };
     far.set_passphrase(PASSPHRASE);
     let mut screen = Screen::open(&far.near, "bash", &["--norc", "--noediting", "-i"]);
@@ -141,7 +141,7 @@ fn a_question_can_be_put_off_with_ctrl_z() {
 }
 
 #[test]
-fn a_question_in_the_background_is_told_with_what_to_do() {
+fn a_background_ssh_prompt_fails_with_a_hint() {
     let Some(far) = SshHost::start() else { return };
     far.forget_host();
     let script = "set -m; remex run --on far -- true & wait $!; echo code $?";
@@ -154,7 +154,7 @@ fn a_question_in_the_background_is_told_with_what_to_do() {
 }
 
 #[test]
-fn without_a_terminal_the_remedy_is_told() {
+fn an_ssh_prompt_without_a_terminal_fails_with_a_hint() {
     let Some(far) = SshHost::start() else { return };
     far.forget_host();
     let said = say_without_terminal(&far.near, &run_on_far(&["true"]));
@@ -165,7 +165,7 @@ fn without_a_terminal_the_remedy_is_told() {
 }
 
 #[test]
-fn a_key_that_is_not_accepted_and_a_host_that_is_another_are_told() {
+fn a_rejected_key_and_a_changed_host_key_are_reported() {
     let Some(far) = SshHost::start() else { return };
     fs::write(far.home.path("authorized_keys"), "").unwrap();
     let said = far.near.say(&run_on_far(&["true"]));
@@ -179,7 +179,7 @@ fn a_key_that_is_not_accepted_and_a_host_that_is_another_are_told() {
 }
 
 #[test]
-fn a_host_that_is_down_is_told() {
+fn an_unreachable_host_is_reported() {
     let Some(mut far) = SshHost::start() else { return };
     far.stop();
     let said = far.near.say(&run_on_far(&["true"]));
@@ -188,7 +188,7 @@ fn a_host_that_is_down_is_told() {
 }
 
 #[test]
-fn a_start_up_file_that_prints_is_quoted_and_suspected() {
+fn output_of_a_shell_startup_file_is_quoted_and_suspected() {
     let Some(far) = SshHost::start() else { return };
     fs::write(far.home.path(".startup"), "echo Welcome to far, friend\n").unwrap();
     // A busy machine logs in slowly.
@@ -203,7 +203,7 @@ fn a_start_up_file_that_prints_is_quoted_and_suspected() {
 }
 
 #[test]
-fn where_remex_is_missing_the_command_that_installs_it_is_told_and_works() {
+fn a_missing_remex_is_reported_with_a_working_install_command() {
     let Some(far) = SshHost::start() else { return };
     far.uninstall();
     let said = far.near.say(&run_on_far(&["true"]));
@@ -217,7 +217,7 @@ fn where_remex_is_missing_the_command_that_installs_it_is_told_and_works() {
 }
 
 #[test]
-fn an_address_becomes_an_environment_and_the_program_is_copied_there() {
+fn env_add_from_an_ssh_address_installs_the_program_there() {
     let Some(far) = SshHost::start() else { return };
     far.uninstall();
     fs::write(far.home.path(".startup"), "echo Welcome\n").unwrap();
@@ -254,7 +254,7 @@ fn an_address_becomes_an_environment_and_the_program_is_copied_there() {
 }
 
 #[test]
-fn a_server_that_runs_the_program_from_before_is_named_and_upgraded_from_here() {
+fn an_outdated_running_server_is_reported_and_can_be_upgraded_remotely() {
     let Some(far) = SshHost::start() else { return };
     let installed = far.home.path(".local/bin/remex");
     assert_eq!(far.near.say(&["env", "set", "far", "--install"]).code, Some(0));
@@ -289,7 +289,7 @@ fn a_server_that_runs_the_program_from_before_is_named_and_upgraded_from_here() 
 }
 
 #[test]
-fn a_machine_that_the_program_is_not_for_is_left_alone() {
+fn a_host_of_another_platform_is_left_alone() {
     let Some(far) = SshHost::start() else { return };
     far.home.program("uname", "#!/bin/sh\necho Linux riscv64\n");
     let before = fs::read_to_string(far.near.environments()).unwrap();
@@ -307,7 +307,7 @@ fn a_machine_that_the_program_is_not_for_is_left_alone() {
 }
 
 #[test]
-fn who_waits_long_for_a_login_is_told_how_to_share_one_and_that_works() {
+fn a_slow_login_suggests_connection_sharing_and_that_works() {
     let Some(far) = SshHost::start() else { return };
     fs::write(far.home.path(".startup"), "sleep 2\n").unwrap();
     let said = far.near.say(&run_on_far(&["echo", "arrived"]));

@@ -135,7 +135,7 @@ impl SshHost {
         fs::remove_file(self.home.path("../bin/remex")).unwrap();
     }
 
-    /// Stops listening: whoever connects is refused.
+    /// Stops listening: connections are refused.
     pub(crate) fn stop(&mut self) {
         let Some(server) = self.server.take() else { return };
         self.stop.store(true, Ordering::SeqCst);

@@ -57,7 +57,7 @@ fn use_agent(far: &SshHost) {
 }
 
 #[test]
-fn processes_have_the_variables_of_their_own_login() {
+fn processes_get_the_variables_of_their_own_login() {
     let Some(far) = SshHost::start() else { return };
     let print = "echo \"$SSH_CONNECTION\"; echo \"$SSH_CLIENT\"";
     let say = || far.near.say(&["run", "--on", "far", "--", "sh", "-c", print]);
@@ -75,7 +75,7 @@ fn processes_have_the_variables_of_their_own_login() {
 }
 
 #[test]
-fn an_agent_is_forwarded_only_when_asked_for_and_while_it_is_used() {
+fn an_ssh_agent_is_forwarded_only_on_request_and_while_in_use() {
     let Some(far) = SshHost::start() else { return };
     let _ = agent(&far.near);
     use_agent(&far);
@@ -95,7 +95,7 @@ fn an_agent_is_forwarded_only_when_asked_for_and_while_it_is_used() {
 }
 
 #[test]
-fn attach_forwards_an_agent_to_what_was_started_with_one() {
+fn attach_forwards_an_ssh_agent_to_a_process_started_with_one() {
     let Some(far) = SshHost::start() else { return };
     let socket = agent(&far.near).display().to_string();
     use_agent(&far);
@@ -146,7 +146,7 @@ fn attach_forwards_an_agent_to_what_was_started_with_one() {
 }
 
 #[test]
-fn why_an_agent_cannot_be_forwarded_is_told() {
+fn a_failed_agent_forwarding_states_the_cause() {
     let home = Home::new();
     home.add_environment("box", "ws://127.0.0.1:1");
     let said = home.say(&["run", "-A", "--on", "box", "true"]);

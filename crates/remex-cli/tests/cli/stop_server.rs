@@ -57,7 +57,7 @@ fn is_running(process: &Watched) -> bool {
 }
 
 #[test]
-fn the_banner_of_a_durable_server_says_what_runs_on_and_the_command_that_ends_it() {
+fn the_banner_of_a_durable_server_states_what_keeps_running_and_how_to_end_it() {
     let home = Home::new();
     let state = home.path("state").display().to_string();
     let mut screen = Screen::remex(&home, &["serve", "--state", &state]);
@@ -112,7 +112,7 @@ fn a_server_of_a_state_directory_is_stopped_with_and_without_its_durable_process
 }
 
 #[test]
-fn everything_on_another_server_is_ended_and_the_server_where_that_is_possible() {
+fn everything_on_a_remote_server_is_ended_and_if_possible_the_server_too() {
     let home = Home::new();
     let state = home.path("state").display().to_string();
     let refused = home.say(&["server", "stop", "--on", "ws://127.0.0.1:1"]);
@@ -136,7 +136,7 @@ fn everything_on_another_server_is_ended_and_the_server_where_that_is_possible()
 }
 
 #[test]
-fn a_process_that_only_has_the_number_in_the_lock_file_is_left_alone() {
+fn an_unrelated_process_with_the_pid_in_the_lock_file_is_left_alone() {
     let home = Home::new();
     let state = home.path("state");
     fs::create_dir(&state).unwrap();

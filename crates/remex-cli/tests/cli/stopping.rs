@@ -35,7 +35,7 @@ fn line(from: &mut impl std::io::BufRead) -> String {
 }
 
 #[test]
-fn a_command_may_clean_up_when_remex_is_to_end_and_all_it_says_is_shown() {
+fn a_command_may_clean_up_when_remex_is_terminated_and_its_output_is_shown() {
     let home = Home::new();
     let server = Server::start();
     for place in [&[][..], &["--on", server.address()]] {
@@ -115,7 +115,7 @@ fn ctrl_c_cuts_the_grace_period_short() {
 }
 
 #[test]
-fn without_a_grace_period_remex_and_the_command_end_at_once() {
+fn without_a_grace_period_remex_and_the_command_exit_at_once() {
     let home = Home::new();
     let mut child = start(&home, &["run", "--grace", "0", "--", "sh", "-c", STUBBORN]);
     let mut out = BufReader::new(Patient::new(child.stdout.take().unwrap()));
@@ -126,7 +126,7 @@ fn without_a_grace_period_remex_and_the_command_end_at_once() {
 }
 
 #[test]
-fn what_a_command_has_started_may_clean_up_after_its_end() {
+fn descendants_may_clean_up_after_the_command_exits() {
     let home = Home::new();
     let server = Server::start();
     // The second one writes elsewhere, so that nothing holds the output open.

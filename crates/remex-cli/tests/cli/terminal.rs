@@ -26,7 +26,7 @@ fn shell<'a>(flags: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_terminal_has_the_size_of_ours_and_follows_it() {
+fn a_remote_terminal_follows_the_local_size() {
     let home = Home::new();
     let server = Server::start();
     for place in [&[][..], &["--on", server.address()]] {
@@ -45,7 +45,7 @@ fn a_terminal_has_the_size_of_ours_and_follows_it() {
 }
 
 #[test]
-fn ctrl_c_is_a_key_like_others() {
+fn ctrl_c_is_sent_like_any_other_key() {
     let home = Home::new();
     let mut screen = Screen::remex(&home, &shell(&[]));
     screen.wait_for("> ");
@@ -62,7 +62,7 @@ fn ctrl_c_is_a_key_like_others() {
 }
 
 #[test]
-fn the_terminal_is_as_before_whatever_ends_remex() {
+fn the_terminal_is_restored_however_remex_ends() {
     let home = Home::new();
     for sent in [Signal::TERM, Signal::HUP] {
         let mut screen = Screen::remex(&home, &shell(&[]));
@@ -89,7 +89,7 @@ fn a_failed_start_leaves_the_terminal_alone() {
 }
 
 #[test]
-fn what_runs_in_this_process_cannot_be_left() {
+fn an_in_process_command_cannot_be_detached() {
     let home = Home::new();
     let mut screen = Screen::remex(&home, &shell(&[]));
     screen.wait_for("> ");
@@ -105,7 +105,7 @@ fn what_runs_in_this_process_cannot_be_left() {
 }
 
 #[test]
-fn what_was_left_runs_on_and_can_be_come_back_to() {
+fn a_detached_shell_can_be_reattached() {
     let home = Home::new();
     let server = Server::start();
     home.add_environment("build", server.address());
@@ -126,7 +126,7 @@ fn what_was_left_runs_on_and_can_be_come_back_to() {
 }
 
 #[test]
-fn a_cut_shows_one_quiet_line_and_heals() {
+fn a_disconnect_shows_one_status_line_and_recovers() {
     let home = Home::new();
     let server = Server::start();
     let proxy = DisconnectingProxy::start(server.address(), &[]);
@@ -145,7 +145,7 @@ fn a_cut_shows_one_quiet_line_and_heals() {
 }
 
 #[test]
-fn without_a_terminal_of_ours_it_still_has_one() {
+fn a_terminal_can_be_allocated_without_a_local_one() {
     let home = Home::new();
     let said =
         home.say_with(&["run", "-t", "--", "sh", "-c", "tty -s && stty size; cat >/dev/null"], b"no newline");

@@ -52,7 +52,7 @@ fn wait_for_row(screen: &Screen, name: &str, wanted: impl Fn(&[&str]) -> bool) -
 }
 
 #[test]
-fn processes_are_shown_with_what_they_use_and_say() {
+fn processes_are_shown_with_their_usage_and_output() {
     let user = UserSession::open("night");
     user.ready("busy", "echo ready; while :; do :; done");
     user.ready("calm", r"printf '\033]0;evil\007one\n\033[31mtwo\033[0m\nready\n'; exec sleep 1000");
@@ -75,7 +75,7 @@ fn processes_are_shown_with_what_they_use_and_say() {
 }
 
 #[test]
-fn output_is_followed_as_it_comes() {
+fn output_is_followed_live() {
     let user = UserSession::open("night");
     user.waiting("talk", "echo more; exit 3");
     let mut screen = top(&user);
@@ -93,7 +93,7 @@ fn output_is_followed_as_it_comes() {
 }
 
 #[test]
-fn a_process_is_signalled_and_a_tree_killed_after_a_yes() {
+fn killing_a_tree_asks_for_confirmation_and_a_signal_does_not() {
     let user = UserSession::open("night");
     user.ready("first", "trap 'exit 7' INT; echo ready; while :; do sleep 0.01; done");
     user.ready("second", "sh -c 'echo ready; sleep 1000' & wait");
@@ -125,7 +125,7 @@ fn a_process_is_signalled_and_a_tree_killed_after_a_yes() {
 }
 
 #[test]
-fn the_terminal_is_as_before_however_it_ends() {
+fn the_terminal_is_restored_however_top_ends() {
     let user = UserSession::open("night");
     user.ready("build", "echo ready; exec sleep 1000");
     for (end, code) in [("q", 0), ("\u{1b}", 0), ("\u{3}", 0), ("TERM", 143), ("QUIT", 131)] {
@@ -171,7 +171,7 @@ fn the_shell_has_the_terminal_while_top_is_stopped() {
         send(&screen, Signal::CONT);
     }
     screen.wait_for("> build");
-    // It takes the terminal once more when it hears that it goes on.
+    // It takes the terminal again on SIGCONT.
     let deadline = Instant::now() + PATIENCE;
     while modes(&screen.settings()) == usual {
         assert!(Instant::now() < deadline, "waited for a raw terminal");
@@ -203,7 +203,7 @@ fn a_small_window_shows_less_and_a_large_one_more() {
 }
 
 #[test]
-fn a_lost_server_is_told_and_its_return_too() {
+fn a_lost_server_and_its_return_are_reported() {
     let user = UserSession::open("night");
     user.ready("build", "echo ready; exec sleep 1000");
     let screen = top(&user);
@@ -268,7 +268,7 @@ fn a_process_gets_the_terminal_and_the_list_returns_after_detaching() {
 }
 
 #[test]
-fn processes_of_all_environments_are_one_list_whatever_is_unreachable() {
+fn processes_of_all_reachable_environments_are_one_list() {
     let user = UserSession::open("night");
     user.ready("near", "echo ready; exec sleep 1000");
     let server = Server::start();
@@ -298,7 +298,7 @@ fn processes_of_all_environments_are_one_list_whatever_is_unreachable() {
 }
 
 #[test]
-fn without_a_terminal_ps_is_named() {
+fn without_a_terminal_top_suggests_ps() {
     let home = Home::new();
     let expected = Said {
         code: Some(2),

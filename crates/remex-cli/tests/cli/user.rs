@@ -13,7 +13,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn a_command_runs_as_the_user_here_and_elsewhere() {
+fn a_command_runs_as_the_user_locally_and_remotely() {
     if !has(Need::Root, is_root()) {
         return;
     }
@@ -37,7 +37,7 @@ fn a_command_runs_as_the_user_here_and_elsewhere() {
 }
 
 #[test]
-fn what_is_only_for_the_own_user_is_not_shown_to_another_one() {
+fn variables_of_the_caller_are_not_passed_to_another_user() {
     if !has(Need::Root, is_root()) {
         return;
     }
@@ -54,7 +54,7 @@ fn what_is_only_for_the_own_user_is_not_shown_to_another_one() {
 }
 
 #[test]
-fn a_process_in_the_background_is_listed_with_its_user_and_restarted_as_it() {
+fn a_background_process_is_listed_with_its_user_and_restarted_as_that_user() {
     if !has(Need::Root, is_root()) {
         return;
     }
@@ -88,7 +88,7 @@ fn a_process_in_the_background_is_listed_with_its_user_and_restarted_as_it() {
 }
 
 #[test]
-fn a_shell_is_the_one_of_the_account_in_its_home() {
+fn a_shell_is_the_accounts_own_in_its_home_directory() {
     if !has(Need::Root, is_root()) {
         return;
     }

@@ -34,7 +34,7 @@ fn a_file_sets_variables_and_a_flag_takes_precedence() {
 }
 
 #[test]
-fn a_secret_comes_from_a_variable_a_file_or_standard_input() {
+fn secrets_are_read_from_a_variable_a_file_or_stdin() {
     let home = Home::new();
     let server = Server::start();
     fs::write(home.path("file"), format!("{VALUE}\n")).unwrap();
@@ -59,7 +59,7 @@ fn a_secret_comes_from_a_variable_a_file_or_standard_input() {
 }
 
 #[test]
-fn a_secret_is_in_no_listing_no_audit_no_log_and_no_state() {
+fn secrets_do_not_appear_in_listings_audit_logs_or_state() {
     let home = Home::new();
     let mut command = home.remex(&["serve", "--audit", "audit"]);
     command.stdin(Stdio::null());

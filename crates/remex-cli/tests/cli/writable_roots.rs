@@ -18,7 +18,7 @@ fn run(home: &Home, profile: &str, written: &[&Path], script: &str) -> Said {
 }
 
 #[test]
-fn protected_names_hold_in_every_directory_that_may_be_written() {
+fn protected_names_apply_in_every_writable_directory() {
     let home = Home::new();
     // Not a directory for temporary files.
     let place = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -41,7 +41,7 @@ fn protected_names_hold_in_every_directory_that_may_be_written() {
 }
 
 #[test]
-fn a_place_to_be_written_that_does_not_exist_is_refused_by_name() {
+fn a_missing_writable_directory_is_refused_by_name() {
     let home = Home::new();
     let place = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let real = fs::canonicalize(place.path()).unwrap();

@@ -115,7 +115,7 @@ async fn a_shell_on_a_terminal_is_used_line_by_line() {
 }
 
 #[tokio::test]
-async fn a_program_on_pipes_answers_until_its_input_ends() {
+async fn a_program_on_pipes_responds_until_end_of_input() {
     let stage = Stage::new().await;
     let (handle, _) = stage.start(Command::new("cat").stdin(Stdio::Piped), "").await;
     assert_eq!(stage.write_until(handle, b"hello\n", "hello\n").await, "hello\n");
@@ -124,7 +124,7 @@ async fn a_program_on_pipes_answers_until_its_input_ends() {
 }
 
 #[tokio::test]
-async fn what_runs_between_the_calls_is_not_held_up() {
+async fn processes_keep_running_between_agent_steps() {
     const BYTES: u64 = 20 << 20;
     let stage = Stage::new().await;
     let directory = tempfile::tempdir().unwrap();
@@ -148,7 +148,7 @@ async fn what_runs_between_the_calls_is_not_held_up() {
 }
 
 #[tokio::test]
-async fn output_that_was_seen_is_there_again() {
+async fn earlier_output_can_be_read_again() {
     let stage = Stage::new().await;
     let command = Command::shell("seq 500; read line; seq 501 1000").stdin(Stdio::Piped);
     let (handle, first) = stage.start(command, "\n500\n").await;
@@ -161,7 +161,7 @@ async fn output_that_was_seen_is_there_again() {
 }
 
 #[tokio::test]
-async fn what_is_terminated_says_so_in_the_next_step() {
+async fn a_terminated_process_is_reported_in_the_next_step() {
     let stage = Stage::new().await;
     let line = "trap 'echo bye; exit 7' TERM; echo ready; read x";
     let (handle, _) = stage.start(Command::shell(line).stdin(Stdio::Piped), "ready\n").await;
@@ -174,7 +174,7 @@ async fn what_is_terminated_says_so_in_the_next_step() {
 }
 
 #[tokio::test]
-async fn what_an_agent_has_started_ends_with_it() {
+async fn processes_of_an_agent_end_with_it() {
     let stage = Stage::new().await;
     let (_, pid) = stage.start(Command::shell("echo $$; exec sleep 1000"), "\n").await;
     let sleeper = Watched::printed(&pid);
@@ -202,7 +202,7 @@ async fn a_background_process_does_not_keep_a_step_open() {
 }
 
 #[tokio::test]
-async fn a_flood_is_watched_live_and_nothing_is_uncounted() {
+async fn a_flood_is_watched_live_and_every_byte_is_accounted_for() {
     const BYTES: u64 = 20 << 20;
     let stage = Stage::new().await;
     let command = Command::shell(format!("head -c {BYTES} /dev/zero | tr '\\0' x"));

@@ -26,7 +26,7 @@ fn nothing_configured_is_local() {
 }
 
 #[test]
-fn our_variable_comes_before_that_of_codex_and_an_empty_one_does_not_count() {
+fn our_variable_takes_precedence_over_that_of_codex_unless_empty() {
     let codex = Home::new().with("CODEX_EXEC_SERVER_URL", "/codex.sock");
     assert_eq!(target(&codex), (Source::Variable("CODEX_EXEC_SERVER_URL"), Target::unix("/codex.sock")));
     let empty = codex.with("REMEX_URL", "");
@@ -85,7 +85,7 @@ fn the_file_of_codex_is_mentioned_and_not_read() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_an_error_and_not_as_good_as_none() {
+fn an_unreadable_file_is_an_error_unlike_a_missing_one() {
     let home = Home::new();
     let path = home.path().join(".config/remex/environments.toml");
     fs::create_dir_all(&path).unwrap();
@@ -99,7 +99,7 @@ fn a_file_that_cannot_be_read_is_an_error_and_not_as_good_as_none() {
 }
 
 #[test]
-fn a_file_that_others_can_write_to_is_refused() {
+fn a_file_writable_by_others_is_refused() {
     let home = Home::new();
     for mode in [0o620, 0o602] {
         let path = home.write(".config/remex/environments.toml", FILE, mode);
@@ -115,7 +115,7 @@ fn a_file_that_others_can_write_to_is_refused() {
 }
 
 #[test]
-fn a_token_that_others_can_read_is_told() {
+fn a_token_readable_by_others_causes_a_warning() {
     let home = Home::new();
     let text = "[[environments]]\nid = 'dev'\nurl = 'ws://h'\nauth_bearer_token = 's3cret'";
     let path = home.write(".config/remex/environments.toml", text, 0o644);
@@ -127,7 +127,7 @@ fn a_token_that_others_can_read_is_told() {
 }
 
 #[test]
-fn a_token_file_is_read_unless_others_can() {
+fn a_token_file_readable_by_others_is_refused() {
     let home = Home::new();
     let text = "[[environments]]\nid = 'dev'\nurl = 'ws://h'\nauth_bearer_token_file = 'token'";
     let path = home.write(".config/remex/environments.toml", text, 0o600);

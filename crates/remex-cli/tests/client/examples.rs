@@ -32,14 +32,14 @@ fn said(name: &str) -> String {
 }
 
 #[test]
-fn a_command_runs_here_and_its_code_is_handed_on() {
+fn a_command_runs_locally_and_its_exit_code_is_returned() {
     assert!(said("run").starts_with("hello from "));
     let ended = run("run", &["sh", "-c", "echo out; echo err >&2; exit 3"], &[]);
     assert_eq!(ended, (Some(3), "out\n".to_owned(), "err\n".to_owned()));
 }
 
 #[test]
-fn a_command_runs_where_the_variable_says() {
+fn a_command_runs_in_the_environment_of_the_variable() {
     let server = Server::start();
     let url = server.address();
     // What is started there is a child of the server.
@@ -51,7 +51,7 @@ fn a_command_runs_where_the_variable_says() {
 }
 
 #[test]
-fn a_service_is_awaited_asked_and_ended() {
+fn a_service_is_awaited_queried_and_stopped() {
     let said = said("serve_and_wait");
     let (ready, rest) = said.split_once('\n').unwrap();
     assert!(ready.starts_with("it is ready: process "), "{said}");
@@ -67,7 +67,7 @@ fn a_shell_is_used_on_a_terminal() {
 }
 
 #[test]
-fn a_tree_and_a_file_are_the_same_there_and_back() {
+fn a_tree_and_a_file_round_trip_unchanged() {
     let tree = said("copy");
     assert!(tree.contains("2 files in 2 directories\n"), "{tree}");
     assert!(tree.contains("there: 3145734 bytes\n") && tree.contains("back: 3145734 bytes\n"), "{tree}");
@@ -84,7 +84,7 @@ fn a_tree_and_a_file_are_the_same_there_and_back() {
 }
 
 #[test]
-fn an_agent_gets_what_fits_and_goes_on_with_what_runs() {
+fn an_agent_gets_bounded_output_and_continues_with_running_processes() {
     let said = said("agent");
     let answers: Vec<_> = said.split("--- ").skip(1).collect();
     assert!(answers[0].starts_with("process 1 has ended with exit code 0\n1\n2\n"), "{said}");
@@ -108,7 +108,7 @@ fn an_agent_is_watched_while_it_waits() {
 }
 
 #[test]
-fn lines_come_with_their_stream_until_the_time_is_over() {
+fn lines_are_labelled_with_their_stream_until_the_timeout() {
     let said = said("lines");
     let (mut lines, end): (Vec<_>, _) = match said.rsplit_once("ended after") {
         Some((lines, end)) => (lines.lines().collect(), end),
@@ -121,7 +121,7 @@ fn lines_come_with_their_stream_until_the_time_is_over() {
 }
 
 #[test]
-fn twenty_hosts_answer() {
+fn a_command_runs_on_twenty_hosts() {
     let all = said("fleet");
     assert!(all.ends_with("20 succeeded, 0 failed\n") && all.lines().count() == 21, "{all}");
     let server = Server::start();
@@ -141,7 +141,7 @@ fn a_program_is_tested_with_a_fake() {
 }
 
 #[test]
-fn another_session_is_looked_at() {
+fn another_session_can_be_inspected() {
     let said = said("follow_session");
     assert!(said.starts_with("[compile] compiling\n[compile] exit code 0\n"), "{said}");
     assert!(said.contains("[test] testing\n[test] exit code 1\n"), "{said}");
@@ -158,7 +158,7 @@ fn a_job_outlives_its_client() {
 }
 
 #[test]
-fn a_project_is_tested_there_and_its_results_come_back() {
+fn a_project_is_tested_remotely_and_its_results_downloaded() {
     let server = Server::start();
     let (code, said, stderr) = run("test_there", &[], &[("REMEX_URL", server.address())]);
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{said}");

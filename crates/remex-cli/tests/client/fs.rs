@@ -50,7 +50,7 @@ fn content(len: usize) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whole_files_are_written_as_asked_and_read_back() {
+async fn whole_files_are_written_and_read_back() {
     for server in servers() {
         let (fs, place) = (connect(server.address()).await, Place::new());
         let path = place.path("a");
@@ -73,7 +73,7 @@ async fn whole_files_are_written_as_asked_and_read_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_directories_and_links_change_as_asked() {
+async fn renames_directories_and_links_work() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = |name: &str| place.path(name);
@@ -113,7 +113,7 @@ async fn names_directories_and_links_change_as_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_of_many_entries_comes_in_pages() {
+async fn a_large_directory_is_listed_in_pages() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::in_memory());
     for number in 0..3500 {
@@ -152,7 +152,7 @@ fn check_steps(steps: &Mutex<Vec<Progress>>, len: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_any_size_goes_there_and_back() {
+async fn files_of_any_size_round_trip() {
     for server in servers() {
         let (fs, place) = (connect(server.address()).await, Place::new());
         for len in [0, 1, 256 << 10, MIB, 20 * MIB + 12_345] {
@@ -166,7 +166,7 @@ async fn a_file_of_any_size_goes_there_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cuts_in_the_middle_of_transfers_go_unnoticed() {
+async fn disconnects_during_transfers_are_transparent() {
     for server in servers() {
         let plan: Vec<u64> = (1..12).map(|number| number * 700_001).collect();
         let proxy = DisconnectingProxy::start(server.address(), &plan);
@@ -199,7 +199,7 @@ async fn a_file_is_copied_over_connections_that_are_too_short_for_a_block() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_survives_a_cut_at_any_point() {
+async fn an_upload_survives_a_disconnect_at_any_point() {
     let server = Server::unix(&[]);
     let place = Place::new();
     let whole = DisconnectingProxy::start(server.address(), &[]);
@@ -219,7 +219,7 @@ async fn an_upload_survives_a_cut_at_any_point() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_changed_during_a_cut_is_not_mixed_up() {
+async fn a_file_that_changed_during_a_disconnect_is_not_mixed_up() {
     for server in servers() {
         let place = Place::new();
         let path = place.write("file", content(8 * MIB));
@@ -248,7 +248,7 @@ async fn a_file_that_changes_under_a_download_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_keeps_the_permissions_of_what_it_replaces() {
+async fn an_upload_keeps_the_permissions_of_the_replaced_file() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = place.write("real/file", "old");
@@ -292,7 +292,7 @@ async fn an_upload_replaces_regular_files_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_to_a_file_that_is_yet_to_be_made_is_followed() {
+async fn a_dangling_link_is_followed_by_an_upload() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     local::create_dir(place.path("real")).unwrap();
@@ -306,7 +306,7 @@ async fn a_link_to_a_file_that_is_yet_to_be_made_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_may_not_read_they_cannot_read_while_it_travels() {
+async fn temporary_files_of_transfers_are_as_private_as_the_source() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = place.write("file", "old");
@@ -340,7 +340,7 @@ async fn what_others_may_not_read_they_cannot_read_while_it_travels() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_is_refused_speaks_of_its_destination() {
+async fn the_error_of_a_refused_upload_names_its_destination() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = place.path("missing/file");
@@ -351,7 +351,7 @@ async fn an_upload_that_is_refused_speaks_of_its_destination() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_fails_or_is_dropped_leaves_the_old_file_and_nothing_else() {
+async fn a_failed_or_dropped_upload_leaves_only_the_old_file() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     let path = place.write("file", "old");
@@ -381,12 +381,12 @@ async fn an_upload_that_fails_or_is_dropped_leaves_the_old_file_and_nothing_else
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_number_of_transfers_may_be_under_way() {
+async fn the_number_of_concurrent_transfers_is_unlimited() {
     const MANY: usize = 300;
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::in_memory());
     let source = place.write("source", content(3 * MIB / 2));
-    // What somebody holds is not waited for, and leaves room.
+    // Held buffers are not waited for, and leave room.
     let mut held = Vec::new();
     for _ in 0..64 {
         held.push(fs.open(&source).await.unwrap());

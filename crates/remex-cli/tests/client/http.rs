@@ -37,7 +37,7 @@ fn byte(at: usize) -> u8 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_comes_whole() {
+async fn a_response_arrives_complete() {
     for server in servers() {
         let web = Web::start(|request, stream| {
             let answer = match request.target() {
@@ -62,7 +62,7 @@ async fn a_response_comes_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_of_the_host_goes_into_a_header_without_coming_here() {
+async fn a_secret_of_the_host_becomes_a_header_without_reaching_the_client() {
     let mut command = support::program(&["serve"]);
     command.env("GREETING_TOKEN", "s3cret").stdin(Stdio::null());
     let server = Server::launch(command, 1);
@@ -80,10 +80,10 @@ async fn a_secret_of_the_host_goes_into_a_header_without_coming_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_exchange_says_why() {
+async fn a_failed_exchange_states_the_cause() {
     let server = Server::unix(&[]);
     let http = connect(server.address()).await.http();
-    // It is bound and closed, so that nobody listens there.
+    // It is bound and closed, so that nothing listens there.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for failed in [
         http.get(format!("http://{free}/")).send().await.map(drop),
@@ -104,7 +104,7 @@ async fn a_failed_exchange_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_comes_as_it_arrives_and_byte_exact() {
+async fn a_body_is_streamed_byte_exactly() {
     const LEN: usize = 30 << 20;
     let content: Arc<[u8]> = (0..LEN).map(byte).collect();
     for server in servers() {
@@ -149,14 +149,14 @@ fn send_without_end(stream: &mut TcpStream, stuck: &Sender<usize>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_stalls_holds_up_its_own_body_only() {
+async fn a_stalled_reader_delays_only_its_own_body() {
     for server in servers() {
         let (web, stuck_at, _gone) = endless();
         let client = connect(server.address()).await;
         let mut response = client.http().get(web.url("/")).stream().await.unwrap();
         let sent = stuck_at.recv_timeout(PATIENCE).unwrap();
         assert!(sent < ALL_FULL, "{sent} bytes were sent to a reader that reads nothing");
-        // Everything else goes on, also other bodies.
+        // Everything else continues, including other bodies.
         let other = Web::answering(web_answer(200, &[], vec![b'x'; 4 << 20]));
         let mut neighbour = client.http().get(other.url("/")).stream().await.unwrap();
         let mut body = Vec::new();
@@ -170,7 +170,7 @@ async fn a_reader_that_stalls_holds_up_its_own_body_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_dropped_ends_the_exchange() {
+async fn dropping_a_body_ends_the_exchange() {
     for server in servers() {
         let (web, stuck_at, gone) = endless();
         let client = connect(server.address()).await;
@@ -183,7 +183,7 @@ async fn a_body_that_is_dropped_ends_the_exchange() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_dropped_before_its_answer_is_cancelled() {
+async fn dropping_a_request_before_its_response_cancels_it() {
     let (gone, is_gone) = channel();
     let web = Web::start(move |_, stream| {
         // It has nothing to say, and hears when its client is gone.
@@ -201,7 +201,7 @@ async fn a_request_that_is_dropped_before_its_answer_is_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cut_ends_a_body_and_nothing_else() {
+async fn a_disconnect_ends_only_the_body() {
     for server in servers() {
         let proxy = DisconnectingProxy::start(server.address(), &[]);
         let (web, _stuck, gone) = endless();

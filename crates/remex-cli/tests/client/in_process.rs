@@ -262,7 +262,7 @@ async fn ask_the_host(peer: &mut Peer) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_is_heard_from_its_start_to_its_end() {
+async fn a_process_is_observed_from_start_to_end() {
     let local = local();
     let mut peer = Peer::new(&local).await;
     let started = peer.start("p", &["/bin/sh", "-c", "echo out; exit 3"], json!({})).await;
@@ -284,7 +284,7 @@ async fn a_process_is_heard_from_its_start_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_nobody_reads_holds_up_no_other_and_loses_nothing() {
+async fn an_unread_link_blocks_no_other_and_loses_nothing() {
     let local = local();
     let (mut stalled, mut busy) = (Peer::new(&local).await, Peer::new(&local).await);
     let flood = ["/bin/sh", "-c", "yes 0123456789abcde | head -c 8000000"];
@@ -299,7 +299,7 @@ async fn a_link_that_nobody_reads_holds_up_no_other_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_and_changes_are_told_as_values() {
+async fn bodies_and_changes_are_delivered_as_values() {
     let (local, place) = (local(), Place::new());
     let mut peer = Peer::new(&local).await;
     let web = Web::answering(web_answer(200, &[], vec![b'x'; 300_000]));
@@ -325,7 +325,7 @@ async fn bodies_and_changes_are_told_as_values() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_taken_back_ends_with_an_error() {
+async fn a_cancelled_request_fails() {
     let local = local();
     let mut peer = Peer::new(&local).await;
     peer.start("p", &["/bin/sleep", "1000"], json!({})).await;
@@ -335,7 +335,7 @@ async fn a_request_that_is_taken_back_ends_with_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_breaks_the_rules_is_told_why_and_sent_away() {
+async fn a_protocol_violation_closes_the_link_with_the_reason() {
     let local = local();
     let mut peer = Peer::silent(&local);
     let early = peer.try_ask::<environment::GetInfo>(json!({})).await.unwrap_err();
@@ -346,7 +346,7 @@ async fn who_breaks_the_rules_is_told_why_and_sent_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_see_the_sessions_of_their_own_server_only() {
+async fn links_see_only_the_sessions_of_their_server() {
     let servers = [local(), local()];
     let mut one = Peer::new(&servers[0]).await;
     one.start("p", &["/bin/sleep", "1000"], json!({})).await;
@@ -360,7 +360,7 @@ async fn links_see_the_sessions_of_their_own_server_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_outlives_its_link_for_the_time_that_its_client_asks_for() {
+async fn a_session_outlives_its_link_for_the_requested_ttl() {
     let local = local();
     let mut first = Peer::silent(&local);
     let named = json!({"clientName": "test", "resumeSessionId": null, "detachTtlMs": 60_000});
@@ -389,7 +389,7 @@ async fn a_session_ends_with_its_link() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_that_is_shut_down_tells_its_clients_and_takes_no_new_ones() {
+async fn shutting_down_an_in_process_server_notifies_clients_and_refuses_new_ones() {
     let local = local();
     let mut peer = Peer::new(&local).await;
     let process = watched(&peer.start("p", &["/bin/sleep", "1000"], json!({})).await);
@@ -403,7 +403,7 @@ async fn a_place_that_is_shut_down_tells_its_clients_and_takes_no_new_ones() {
 }
 
 #[test]
-fn nothing_outlives_a_place_even_when_its_runtime_is_gone() {
+fn nothing_outlives_an_in_process_server_even_without_its_runtime() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (local, peer, daemon) = runtime.block_on(async {
         let local = local();
@@ -422,7 +422,7 @@ fn nothing_outlives_a_place_even_when_its_runtime_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_gets_here_as_to_any_server() {
+async fn a_client_connects_in_process_as_to_any_server() {
     let local = local();
     let client = Client::connect(local.target()).await.unwrap();
     let flood = Command::new("/bin/sh").args(["-c", "yes | head -c 8000000"]).output(&client).await.unwrap();

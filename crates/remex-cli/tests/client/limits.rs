@@ -1,4 +1,4 @@
-//! What must not hold up a client, or make it wait for ever.
+//! Cases that must not block a client, or make it wait forever.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ async fn in_time<T>(what: impl IntoFuture<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_long_is_refused_before_it_is_sent() {
+async fn an_oversized_message_is_refused_before_it_is_sent() {
     for server in [Server::unix(&[]), Server::start()] {
         let client = connect(&server).await;
         let directory = tempfile::tempdir().unwrap();
@@ -34,7 +34,7 @@ async fn a_message_that_is_too_long_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_server_that_keeps_little_sends_everything() {
+async fn a_server_with_little_retention_sends_everything() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("server.toml");
     let script = "seq 100000; i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); sleep 0.001; done";
@@ -51,7 +51,7 @@ async fn a_server_that_keeps_little_sends_everything() {
 }
 
 #[tokio::test]
-async fn processes_that_take_no_input_hold_up_nobody_else() {
+async fn processes_that_read_no_input_block_no_other() {
     let server = Server::unix(&[]);
     let client = connect(&server).await;
     let mut stalled = Vec::new();
@@ -91,7 +91,7 @@ async fn processes_that_take_no_input_hold_up_nobody_else() {
 }
 
 #[tokio::test]
-async fn what_was_started_after_all_is_ended_with_its_start() {
+async fn a_process_started_after_its_request_was_dropped_is_ended() {
     let server = Server::unix(&[]);
     let options = Options::default().request_timeout(Duration::from_millis(100));
     let target = Target::parse(server.address()).unwrap();
@@ -113,7 +113,7 @@ async fn what_was_started_after_all_is_ended_with_its_start() {
 }
 
 #[test]
-fn a_client_whose_runtime_is_gone_says_so() {
+fn a_client_without_its_runtime_returns_an_error() {
     let server = Server::unix(&[]);
     let first = tokio::runtime::Runtime::new().unwrap();
     let client = first.block_on(connect(&server));
@@ -128,7 +128,7 @@ fn a_client_whose_runtime_is_gone_says_so() {
 }
 
 #[tokio::test]
-async fn whoever_loses_a_session_to_another_is_told_and_does_not_fight_back() {
+async fn a_client_that_lost_its_session_to_another_does_not_take_it_back() {
     for server in [Server::start(), Server::unix(&[])] {
         taken_over(&server).await;
     }
@@ -153,7 +153,7 @@ async fn taken_over(server: &Server) {
 }
 
 #[tokio::test]
-async fn two_clones_that_leave_both_wait_for_the_end() {
+async fn two_clones_that_detach_both_wait_for_the_end() {
     let server = Server::unix(&[]);
     let client = connect(&server).await;
     let clients: Vec<_> = (0..4).map(|_| client.clone()).collect();
@@ -176,7 +176,7 @@ async fn two_clones_that_leave_both_wait_for_the_end() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_only_polled_says_more_than_is_retained() {
+async fn a_polled_process_can_print_more_than_is_retained() {
     const BYTES: usize = 5 << 20;
     for server in [Server::unix(&[]), Server::start()] {
         let client = connect(&server).await;

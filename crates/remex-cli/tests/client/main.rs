@@ -1,6 +1,6 @@
 //! The client library on real servers, in this process and in others.
 //!
-//! These are one test program, because each would compile and link the harness anew.
+//! These are one test program, because each would compile and link the harness again.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 

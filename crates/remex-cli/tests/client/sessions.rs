@@ -80,7 +80,7 @@ async fn another_session_is_observed_exactly_through_disconnects() {
 }
 
 #[tokio::test]
-async fn an_observer_from_now_on_gets_nothing_earlier_and_cannot_come_twice() {
+async fn an_observer_from_now_gets_nothing_earlier_and_cannot_attach_twice() {
     let server = Server::unix(&[]);
     let worker =
         connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
@@ -104,7 +104,7 @@ async fn an_observer_from_now_on_gets_nothing_earlier_and_cannot_come_twice() {
 }
 
 #[tokio::test]
-async fn a_slow_observer_reads_again_what_did_not_fit() {
+async fn a_slow_observer_rereads_what_did_not_fit() {
     let server = Server::unix(&[]);
     let worker =
         connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
@@ -121,7 +121,7 @@ async fn a_slow_observer_reads_again_what_did_not_fit() {
 }
 
 #[tokio::test]
-async fn a_named_session_is_made_once_by_clients_that_come_at_the_same_time() {
+async fn a_named_session_is_created_once_by_concurrent_clients() {
     let server = Server::unix(&[]);
     let name = || Options::default().session(Session::Named("shared".to_owned()));
     let first = connect(server.address(), name()).await;
@@ -137,7 +137,7 @@ async fn a_named_session_is_made_once_by_clients_that_come_at_the_same_time() {
     assert_eq!(again.session_id(), id);
     again.process("job").await.unwrap().kill().await.unwrap();
     again.end().await.unwrap();
-    // Of many that come at once, one gets it, and the others are told that it is taken.
+    // Of many concurrent clients one gets it, and the others learn that it is taken.
     let many: Vec<_> = (0..8)
         .map(|_| {
             let target = target.clone();
@@ -158,7 +158,7 @@ async fn a_named_session_is_made_once_by_clients_that_come_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_up_late_is_tried_again() {
+async fn connecting_is_retried_until_the_server_is_up() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("late.sock");
     let address = format!("unix://{}", socket.display());
@@ -169,7 +169,7 @@ async fn a_server_that_comes_up_late_is_tried_again() {
     assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
     let patient = Options::default().connect_retry(PATIENCE);
     let (client, server) = tokio::join!(Client::connect_with(target, patient), async {
-        // The first attempts find nobody who answers.
+        // The first attempts get no response.
         let nobody = UnixListener::bind(&socket).unwrap();
         for _ in 0..2 {
             drop(in_time("an attempt", nobody.accept()).await.unwrap());
@@ -187,7 +187,7 @@ async fn a_server_that_comes_up_late_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_the_handshake_is_given_up() {
+async fn an_unanswered_handshake_times_out() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("silent.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -206,7 +206,7 @@ async fn a_server_that_never_answers_the_handshake_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_web_server_that_accepts_and_says_nothing_is_given_up() {
+async fn a_silent_web_server_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("ws://{}", listener.local_addr().unwrap());
     let options = Options::default().connect_timeout(Duration::from_millis(100));
@@ -216,7 +216,7 @@ async fn a_web_server_that_accepts_and_says_nothing_is_given_up() {
 }
 
 #[tokio::test]
-async fn one_process_too_many_is_refused_and_may_be_tried_again() {
+async fn a_start_beyond_the_process_limit_is_refused_and_can_be_retried() {
     let mut config = remex::config_from_env();
     config.limits.processes = 3;
     let client = Client::connect(Local::new(config).unwrap().target()).await.unwrap();
@@ -238,7 +238,7 @@ async fn one_process_too_many_is_refused_and_may_be_tried_again() {
 }
 
 #[tokio::test]
-async fn a_closed_process_is_kept_for_eighty_seconds_unless_asked_otherwise() {
+async fn a_closed_process_is_retained_for_eighty_seconds_by_default() {
     let client = Client::connect(Local::here().unwrap().target()).await.unwrap();
     let started = Instant::now();
     let kept = Command::shell("echo kept").start(&client).await.unwrap();
@@ -261,7 +261,7 @@ async fn forgotten(process: &Process) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_starts_while_a_session_begins_to_be_followed_is_seen_once() {
+async fn a_process_that_starts_while_observing_begins_is_seen_once() {
     let server = Server::unix(&[]);
     for _ in 0..20 {
         let client = connect(server.address(), Options::default()).await;
@@ -299,7 +299,7 @@ async fn an_observer_sees_another_process_with_the_same_id() {
 }
 
 #[tokio::test]
-async fn of_two_that_observe_at_once_one_is_refused() {
+async fn a_second_concurrent_observer_of_one_client_is_refused() {
     let server = Server::unix(&[]);
     let worker =
         connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
@@ -316,7 +316,7 @@ async fn of_two_that_observe_at_once_one_is_refused() {
 }
 
 #[tokio::test]
-async fn an_observer_learns_that_the_session_has_ended_after_its_last_event() {
+async fn an_observer_sees_the_session_end_after_its_last_event() {
     let server = Server::unix(&[]);
     let worker =
         connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
@@ -333,7 +333,7 @@ async fn an_observer_learns_that_the_session_has_ended_after_its_last_event() {
 }
 
 #[tokio::test]
-async fn what_starts_while_an_observer_reconnects_has_no_gap() {
+async fn a_process_that_starts_while_an_observer_reconnects_has_no_gap() {
     let server = Server::start();
     let worker =
         connect(server.address(), Options::default().session(Session::Create("work".to_owned()))).await;
@@ -354,7 +354,7 @@ async fn what_starts_while_an_observer_reconnects_has_no_gap() {
 }
 
 #[tokio::test]
-async fn connecting_is_tried_for_the_whole_time() {
+async fn connecting_is_retried_until_the_timeout() {
     let refusing = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let target = Target::parse(&format!("ws://{refusing}")).unwrap();
     let (began, time) = (Instant::now(), Duration::from_millis(700));
@@ -364,7 +364,7 @@ async fn connecting_is_tried_for_the_whole_time() {
 }
 
 #[tokio::test]
-async fn a_wait_by_reference_is_no_request_that_takes_too_long() {
+async fn a_long_wait_by_reference_is_not_a_request_timeout() {
     let server = Server::unix(&[]);
     let client =
         connect(server.address(), Options::default().request_timeout(Duration::from_millis(100))).await;

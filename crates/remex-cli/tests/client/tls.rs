@@ -47,7 +47,7 @@ fn texts(reason: &str, hint: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_server_is_known_by_its_ca_its_pin_or_both() {
+async fn a_server_is_verified_by_its_ca_its_pin_or_both() {
     let (pki, authority) = Pki::new();
     let pin = authority.server("server", &["localhost"]).parse().unwrap();
     let server = pki.serve(&[]);
@@ -61,7 +61,7 @@ async fn a_server_is_known_by_its_ca_its_pin_or_both() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_the_right_one_is_refused_with_the_reason() {
+async fn a_server_with_the_wrong_certificate_is_refused_with_the_reason() {
     let (pki, authority) = Pki::new();
     let other = pki.authority("other");
     let found = authority.server("server", &["localhost", "build.example"]);
@@ -104,7 +104,7 @@ async fn an_expired_certificate_is_refused_unless_its_key_is_pinned() {
 }
 
 #[tokio::test]
-async fn a_client_without_the_right_certificate_is_told_so() {
+async fn a_client_without_the_right_certificate_gets_a_clear_error() {
     let (pki, authority) = Pki::new();
     authority.client("ann", "ann", &["ann"]);
     pki.authority("other").client("eve", "eve", &["eve"]);
@@ -156,7 +156,7 @@ async fn a_wrong_scheme_is_explained_on_both_sides() {
 }
 
 #[tokio::test]
-async fn identities_are_spiffe_uris_then_dns_names_then_common_names_and_kinds_are_apart() {
+async fn identities_prefer_spiffe_uris_then_dns_names_then_common_names_and_kinds_do_not_mix() {
     let (pki, authority) = Pki::new();
     let certificates: [(&str, &str, &[&str]); 8] = [
         ("uri-as-common", "spiffe://example.com/ann", &[]),
@@ -192,7 +192,7 @@ async fn identities_are_spiffe_uris_then_dns_names_then_common_names_and_kinds_a
 }
 
 #[tokio::test]
-async fn new_connections_get_a_renewed_certificate_and_old_ones_live_on() {
+async fn new_connections_get_a_renewed_certificate_and_old_ones_stay_open() {
     let (pki, authority) = Pki::new();
     let old_pin = authority.server("server", &["localhost"]).parse().unwrap();
     let server = pki.serve(&["--log", "info"]);
@@ -246,7 +246,7 @@ async fn broken_files_keep_the_previous_certificate_and_are_logged_once() {
 }
 
 #[tokio::test]
-async fn a_ca_that_was_removed_admits_nobody_any_more() {
+async fn a_removed_ca_admits_no_one() {
     let (pki, authority) = Pki::new();
     let other = pki.authority("other");
     authority.client("ann", "ann", &["ann"]);
@@ -268,7 +268,7 @@ async fn a_ca_that_was_removed_admits_nobody_any_more() {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_when_encrypted_connections_are_cut() {
+async fn disconnects_of_encrypted_connections_lose_nothing() {
     let (pki, _) = Pki::new();
     let server = pki.serve(&[]);
     // Within the handshake, right after it, and in the middle of the output.
@@ -284,7 +284,7 @@ async fn nothing_is_lost_when_encrypted_connections_are_cut() {
 }
 
 #[tokio::test]
-async fn a_hundred_mebibytes_go_through_in_both_directions() {
+async fn a_hundred_mebibytes_are_transferred_in_both_directions() {
     let (pki, _) = Pki::new();
     let server = pki.serve(&[]);
     let client = connect(server.address(), TlsOptions::new().ca(pki.path("ca.pem"))).await.unwrap();
@@ -306,7 +306,7 @@ async fn a_hundred_mebibytes_go_through_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_stream_of_the_caller_carries_a_websocket_with_and_without_tls() {
+async fn a_caller_provided_stream_carries_a_websocket_with_and_without_tls() {
     let (pki, authority) = Pki::new();
     authority.server("server", &["build.example"]);
     let (plain, secure) = (Server::start(), pki.serve(&[]));
@@ -330,7 +330,7 @@ async fn a_stream_of_the_caller_carries_a_websocket_with_and_without_tls() {
 }
 
 #[tokio::test]
-async fn handshakes_that_stall_end_and_hold_up_nobody() {
+async fn stalled_handshakes_time_out_and_block_no_other() {
     let (pki, _) = Pki::new();
     let server = pki.serve(&[]);
     let address = server.address().strip_prefix("wss://").unwrap().to_owned();

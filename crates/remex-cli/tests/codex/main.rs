@@ -24,7 +24,7 @@ use support::Watched;
 use tools::{Heard, Tools};
 
 #[test]
-fn commands_run_where_the_server_is_and_tell_how_they_end() {
+fn commands_run_on_the_server_and_report_their_exit() {
     let remote = Remote::start();
     let mut client = Client::start(&remote);
 
@@ -47,7 +47,7 @@ fn commands_run_where_the_server_is_and_tell_how_they_end() {
 }
 
 #[test]
-fn a_client_with_a_token_or_a_jwt_gets_in() {
+fn a_client_with_a_token_or_a_jwt_is_admitted() {
     let directory = tempfile::tempdir().unwrap();
     let secret = directory.path().join("secret");
     std::fs::write(&secret, "Jf8zQ1m0Vt6rXc3LbH9wYd2KsN7pEaGu").unwrap();
@@ -71,7 +71,7 @@ fn a_client_with_a_token_or_a_jwt_gets_in() {
 }
 
 #[test]
-fn an_interactive_process_hears_what_is_typed_and_ctrl_c_too() {
+fn an_interactive_process_receives_input_and_ctrl_c() {
     let remote = Remote::start();
     let mut client = Client::start(&remote);
 
@@ -136,7 +136,7 @@ fn a_patch_changes_removes_and_moves_files() {
 }
 
 #[test]
-fn a_process_outlives_the_first_look_and_is_looked_at_again() {
+fn a_process_outlives_its_first_poll_and_is_polled_again() {
     let remote = Remote::start();
     let mut client = Client::start(&remote);
 
@@ -152,7 +152,7 @@ fn a_process_outlives_the_first_look_and_is_looked_at_again() {
 }
 
 #[test]
-fn what_still_runs_ends_with_the_client() {
+fn running_processes_end_with_the_client() {
     let remote = Remote::start();
     let mut client = Client::start(&remote);
 
@@ -167,7 +167,7 @@ fn what_still_runs_ends_with_the_client() {
 }
 
 #[test]
-fn tools_over_pipes_run_where_the_server_is() {
+fn stdio_tools_run_on_the_server() {
     let remote = Remote::with_variable("FLAVOUR", "remote");
     remote.write("tools.sh", tools::SCRIPT);
     let config = format!(
@@ -197,7 +197,7 @@ fn tools_over_pipes_run_where_the_server_is() {
 }
 
 #[test]
-fn tools_over_http_are_asked_by_the_server_with_its_credentials() {
+fn http_tools_are_called_by_the_server_with_its_credentials() {
     let tools = Tools::listen();
     let remote = Remote::with_variable("TOOLS_PASS", "open sesame");
     let config = format!("{}\nenvironment_id = \"remote\"", tools.config());
@@ -222,7 +222,7 @@ fn tools_over_http_are_asked_by_the_server_with_its_credentials() {
 }
 
 #[test]
-fn tools_that_the_remote_side_has_configured_are_found() {
+fn tools_configured_on_the_remote_host_are_found() {
     let tools = Tools::listen();
     let remote = Remote::with_variable("TOOLS_PASS", "open sesame");
     remote.configure(&tools.config());
@@ -237,7 +237,7 @@ fn tools_that_the_remote_side_has_configured_are_found() {
 }
 
 #[test]
-fn the_client_finds_what_a_project_says_about_itself() {
+fn the_client_finds_the_project_instructions() {
     let remote = Remote::start();
     remote.write(".git/HEAD", "ref: refs/heads/main\n");
     remote.write("AGENTS.md", "Speak in rhymes.\n");
@@ -254,7 +254,7 @@ fn the_client_finds_what_a_project_says_about_itself() {
 }
 
 #[test]
-fn a_model_that_may_only_read_writes_nothing() {
+fn a_read_only_model_cannot_write() {
     let remote = Remote::start();
     let mut client = Client::set_up(&remote, &Setup { sandbox: "read-only", ..Setup::of(&remote) });
 
@@ -269,7 +269,7 @@ fn a_model_that_may_only_read_writes_nothing() {
 }
 
 #[test]
-fn a_network_that_the_client_manages_is_limited_to_its_domains() {
+fn a_client_managed_network_is_limited_to_its_domains() {
     let web = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let address = web.local_addr().expect("a listener has an address");
     let remote = Remote::start();
@@ -308,7 +308,7 @@ enabled = true
 }
 
 #[test]
-fn a_cut_connection_loses_no_output_and_no_input() {
+fn a_disconnect_loses_no_output_and_no_input() {
     let remote = Remote::start();
     let cable = Cable::to(remote.url());
     let mut client = Client::set_up(&remote, &Setup { url: &cable.url(), ..Setup::of(&remote) });
@@ -330,7 +330,7 @@ fn a_cut_connection_loses_no_output_and_no_input() {
 }
 
 #[test]
-fn a_model_has_hands_through_the_tools_of_remex_and_finds_its_processes_again() {
+fn a_model_works_through_the_tools_of_remex_and_finds_its_processes_again() {
     let remote = Remote::start();
     let config = format!(
         r#"

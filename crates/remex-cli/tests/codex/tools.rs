@@ -55,7 +55,7 @@ impl Tools {
                     let method = message["method"].as_str().or(request.line.split(' ').next());
                     let method = method.unwrap_or_default().to_owned();
                     let authorization = request.header("authorization").map(str::to_owned);
-                    // First, because whoever has its answer may look here.
+                    // First, because a client with its response may look here.
                     let note = Heard { method: method.clone(), authorization };
                     heard.lock().expect("nobody panics with it").push(note);
                     answer(&stream, &method, &message);

@@ -37,7 +37,7 @@ fn with_config(config: &str) -> (TempDir, Server) {
 }
 
 #[test]
-fn thousands_of_half_open_connections_from_one_address_keep_nobody_else_out() {
+fn thousands_of_half_open_connections_from_one_address_do_not_lock_out_others() {
     raise_file_limit();
     let server = Server::start();
     let mut held = Vec::new();
@@ -61,7 +61,7 @@ fn thousands_of_half_open_connections_from_one_address_keep_nobody_else_out() {
 }
 
 #[test]
-fn request_heads_that_never_end_keep_nobody_out_and_time_out() {
+fn endless_request_heads_time_out_and_lock_out_no_one() {
     let server = Server::start();
     let mut slow: Vec<_> = (0..200).map(|_| connect_from(ATTACKER, &server)).collect();
     for stream in &mut slow {
@@ -93,7 +93,7 @@ fn half_open_connections_make_room_for_other_addresses() {
 const RIGHT: &str = "c41e8a905d7b23f6e2a98b0c6d5f7314";
 
 #[test]
-fn wrong_tokens_from_one_address_wait_and_delay_nobody_else() {
+fn wrong_tokens_from_one_address_are_delayed_without_delaying_others() {
     let directory = tempfile::tempdir().unwrap();
     let token = directory.path().join("token");
     fs::write(&token, RIGHT).unwrap();
@@ -131,7 +131,7 @@ fn wrong_tokens_from_one_address_wait_and_delay_nobody_else() {
 }
 
 #[test]
-fn connections_of_one_identity_are_limited_and_the_next_is_told_so() {
+fn connections_per_identity_are_limited_with_a_clear_error() {
     let (directory, server) = with_config("[limits]\nconnections_per_identity = 2\n");
     let (first, _second) = (server.client(), server.client());
     let refused = exchange(server.address(), upgrade("/", &[])).expect("an answer");
@@ -158,7 +158,7 @@ fn connections_of_one_identity_are_limited_and_the_next_is_told_so() {
 }
 
 #[test]
-fn requests_beyond_the_rate_of_an_identity_wait() {
+fn requests_over_the_rate_limit_of_an_identity_wait() {
     let (_directory, server) = with_config("[limits]\nrequests_per_second = 10\n");
     let client = server.client();
     let started = Instant::now();
@@ -188,7 +188,7 @@ fn a_client_that_never_initializes_is_disconnected() {
 }
 
 #[test]
-fn browsers_get_in_from_listed_origins_only() {
+fn browsers_are_admitted_from_listed_origins_only() {
     let server = Server::serve(&["--allow-origin", "https://app.example.com"]);
     let status = |request: String| exchange(server.address(), request).expect("an answer").status;
     for origin in ["Origin: https://evil.example", "Origin: null", "Origin: http://app.example.com"] {
@@ -200,7 +200,7 @@ fn browsers_get_in_from_listed_origins_only() {
 }
 
 #[test]
-fn a_name_that_was_rebound_to_this_host_is_refused() {
+fn a_dns_rebound_name_is_refused() {
     let server = Server::serve(&["--allow-host", "build.example.com"]);
     let status = |host: &str| {
         let request = format!("GET /readyz HTTP/1.1\r\nHost: {host}\r\n\r\n");
@@ -235,7 +235,7 @@ fn as_another_user(directory: &TempDir, arguments: &[&str]) -> Command {
 const OTHER: u32 = 54_321;
 
 #[test]
-fn another_user_of_the_host_gets_in_only_if_it_is_listed_and_sees_only_its_own_sessions() {
+fn another_local_user_is_admitted_only_if_listed_and_sees_only_its_own_sessions() {
     if !has(Need::Root, rustix::process::geteuid().is_root()) {
         return;
     }
@@ -270,7 +270,7 @@ fn another_user_of_the_host_gets_in_only_if_it_is_listed_and_sees_only_its_own_s
 }
 
 #[test]
-fn a_peer_whose_user_the_kernel_does_not_name_needs_a_token() {
+fn a_peer_without_kernel_credentials_needs_a_token() {
     // A server in a container sees no process outside, and so no sandbox of another test.
     let container = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let mut probe = Command::new("unshare");

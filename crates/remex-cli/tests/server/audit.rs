@@ -128,7 +128,7 @@ fn every_login_action_and_refusal_is_recorded_with_who_and_what() {
 }
 
 #[test]
-fn a_moved_audit_file_is_made_anew_on_sighup() {
+fn a_moved_audit_file_is_recreated_on_sighup() {
     let audited = Audited::start(&[]);
     drop(audited.client(TOKEN));
     audited.line(&json!({"event": "connection"}));
@@ -169,7 +169,7 @@ fn metrics_need_their_scope_and_count_what_happens() {
 }
 
 #[test]
-fn open_metrics_need_no_token_and_open_nothing_else() {
+fn open_metrics_need_no_token_and_expose_nothing_else() {
     let audited = Audited::start(&["--metrics-open"]);
     assert_eq!(audited.metrics(None).0, 200);
     let upgraded = exchange(audited.server.address(), upgrade("/", &[]));
@@ -177,7 +177,7 @@ fn open_metrics_need_no_token_and_open_nothing_else() {
 }
 
 #[test]
-fn a_port_for_metrics_alone_needs_a_credential_too_unless_they_are_open() {
+fn a_separate_metrics_port_needs_a_credential_unless_metrics_are_open() {
     let listen = ["--metrics-listen", "http://127.0.0.1:0"];
     let audited = Audited::start(&listen);
     let port = audited.metrics_port();
@@ -193,7 +193,7 @@ fn a_port_for_metrics_alone_needs_a_credential_too_unless_they_are_open() {
 }
 
 #[test]
-fn connections_that_stay_silent_on_the_port_for_metrics_are_limited() {
+fn idle_connections_on_the_metrics_port_are_limited() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let config = path(directory.path(), "server.toml");
     let limits = "[limits]\nhalf_open = 8\nhalf_open_per_address = 4\n";

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::Server;
 
 #[test]
-fn a_process_that_nobody_wants_to_read_back_runs_to_its_end() {
+fn a_process_without_retention_runs_to_its_end() {
     let server = Server::start();
     let client = server.client();
     for tty in [false, true] {
@@ -18,7 +18,7 @@ fn a_process_that_nobody_wants_to_read_back_runs_to_its_end() {
 }
 
 #[test]
-fn a_session_whose_client_does_not_read_ends_when_it_is_told_to() {
+fn a_session_whose_client_does_not_read_can_be_ended() {
     let server = Server::start();
     let stalled = server.connect();
     let session = stalled.initialize()["sessionId"].clone();
@@ -33,7 +33,7 @@ fn a_session_whose_client_does_not_read_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn an_expression_is_over_bytes_and_has_a_size() {
+fn a_pattern_matches_bytes_and_has_a_size_limit() {
     let server = Server::start();
     let client = server.client();
     client.shell("p", r"printf 'caf\303\251 ready\n'; exec sleep 1000");
@@ -49,7 +49,7 @@ fn an_expression_is_over_bytes_and_has_a_size() {
 }
 
 #[test]
-fn texts_that_would_be_kept_for_long_have_a_length() {
+fn long_lived_strings_have_a_length_limit() {
     let server = Server::start();
     let client = server.client();
     let long = "x".repeat(1 << 20);
@@ -63,7 +63,7 @@ fn texts_that_would_be_kept_for_long_have_a_length() {
 }
 
 #[test]
-fn the_wall_clock_of_a_process_runs_on_while_it_is_asked_to_end() {
+fn the_wall_clock_limit_applies_during_graceful_termination() {
     let server = Server::start();
     let client = server.client();
     client.start(
@@ -78,7 +78,7 @@ fn the_wall_clock_of_a_process_runs_on_while_it_is_asked_to_end() {
 }
 
 #[test]
-fn the_log_says_once_a_minute_that_the_cap_drops_output() {
+fn the_log_reports_output_dropped_by_the_cap_once_a_minute() {
     let server = Server::serve(&["--log", "info"]);
     let client = server.client();
     for id in ["one", "two"] {

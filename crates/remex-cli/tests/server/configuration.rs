@@ -79,7 +79,7 @@ fn every_setting_is_printed_and_what_is_printed_is_a_configuration_file() {
 }
 
 #[test]
-fn flags_override_the_file_and_paths_begin_at_it() {
+fn flags_override_the_file_and_its_paths_are_relative_to_it() {
     let files = Files::new(
         "listen = ['unix:///nonexistent/socket']\nlog = 'error'\nmax_detach_ttl = 'forever'\n\
          [auth]\ntoken_file = 'token'\n[limits]\nsessions = 7\n",
@@ -120,7 +120,7 @@ fn mistakes_in_the_file_are_named_with_their_lines_and_nothing_starts() {
 }
 
 #[test]
-fn an_address_that_others_can_reach_needs_authentication_and_a_secure_one_a_certificate() {
+fn an_exposed_address_needs_authentication_and_a_wss_one_a_certificate() {
     let files = Files::new("listen = ['ws://0.0.0.0:0']\n");
     let open = finish(&["serve", "--config", &files.config()]);
     assert_eq!(open.code(), Some(2), "{open:?}");
@@ -133,7 +133,7 @@ fn an_address_that_others_can_reach_needs_authentication_and_a_secure_one_a_cert
 }
 
 #[test]
-fn a_fifo_in_place_of_a_file_stops_neither_reloads_nor_the_server() {
+fn a_fifo_in_place_of_a_file_blocks_neither_reloads_nor_shutdown() {
     let files = Files::new("[auth]\ntoken_file = 'tokens'\n");
     files.write("tokens", "1b7d0e93c5a2f8646e0d9b3a7c51f248\n");
     let mut server = files.serve(&[]);
@@ -197,7 +197,7 @@ fn a_broken_credential_file_keeps_no_removed_token_valid() {
 }
 
 #[test]
-fn each_reload_names_the_changes_of_the_audit_that_need_a_restart() {
+fn each_reload_names_audit_changes_that_need_a_restart() {
     let files = Files::new("[audit]\nfile = 'audit'\n");
     let server = files.serve(&[]);
     for _ in 0..2 {
@@ -213,7 +213,7 @@ fn each_reload_names_the_changes_of_the_audit_that_need_a_restart() {
 }
 
 #[test]
-fn a_reload_replaces_tokens_and_closes_the_connections_of_those_that_are_gone() {
+fn a_reload_replaces_tokens_and_disconnects_clients_with_removed_ones() {
     let config = |name: &str| format!("[auth]\ntoken_file = '{name}'\n");
     let files = Files::new(&config("old"));
     files.write("old", "1b7d0e93c5a2f8646e0d9b3a7c51f248\n");
@@ -237,7 +237,7 @@ fn a_reload_replaces_tokens_and_closes_the_connections_of_those_that_are_gone() 
 }
 
 #[test]
-fn requests_that_wait_for_their_turn_die_with_the_credential() {
+fn queued_requests_are_dropped_when_their_credential_is_removed() {
     let config = |name: &str| {
         format!("[auth]\ntoken_file = '{name}'\n[audit]\nfile = 'audit'\n[limits]\nrequests_per_second = 1\n")
     };
@@ -262,7 +262,7 @@ fn requests_that_wait_for_their_turn_die_with_the_credential() {
 }
 
 #[test]
-fn a_socket_is_closed_to_other_users_when_the_last_of_them_is_removed() {
+fn a_socket_becomes_private_when_the_last_other_user_is_removed() {
     let files = Files::new("");
     let socket = files.path("socket");
     let config =
@@ -301,7 +301,7 @@ fn a_broken_file_changes_nothing_and_the_log_names_its_line() {
 }
 
 #[test]
-fn a_reload_applies_limits_to_what_begins_afterwards_and_says_what_needs_a_restart() {
+fn a_reload_applies_limits_to_new_work_and_names_what_needs_a_restart() {
     let files = Files::new("");
     let server = files.serve(&[]);
     let first = server.client();
@@ -354,7 +354,7 @@ fn ready_over_tls(server: &Server, trusted: &rcgen::CertifiedKey<rcgen::KeyPair>
 }
 
 #[test]
-fn a_reload_reads_the_certificate_again_and_its_names_are_names_of_the_host() {
+fn a_reload_rereads_the_certificate_and_accepts_its_names_as_hosts() {
     let files = Files::new("listen = ['wss://127.0.0.1:0']\n[tls]\ncert = 'cert.pem'\nkey = 'key.pem'\n");
     let renew = || {
         let key = rcgen::generate_simple_self_signed(["build.example.com".to_owned()]).unwrap();

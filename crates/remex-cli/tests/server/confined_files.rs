@@ -111,7 +111,7 @@ impl Confined<'_> {
 }
 
 #[test]
-fn what_the_profile_allows_works_as_without_one() {
+fn permitted_requests_work_as_without_a_profile() {
     let (server, place) = (Server::start(), workspace());
     let client = server.client();
     let confined = Confined { client: &client, place: &place, sandbox: profile(&place) };
@@ -353,7 +353,7 @@ fn a_protected_name_cannot_be_created_by_any_request() {
 }
 
 #[test]
-fn what_is_protected_once_it_exists_is_protected_in_the_next_request() {
+fn a_protected_path_is_protected_from_the_request_after_it_appears() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.make(&["work"]);
@@ -408,7 +408,7 @@ fn handles_are_confined_when_they_are_opened() {
 }
 
 #[test]
-fn large_files_are_confined_too() {
+fn large_file_transfers_are_confined_too() {
     let (server, place) = (Server::start(), workspace());
     let client = server.client();
     place.write("work/large", vec![b'x'; 4 << 20]);

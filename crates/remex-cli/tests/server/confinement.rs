@@ -116,7 +116,7 @@ fn a_confined_process_has_no_network() {
 }
 
 #[test]
-fn a_server_that_would_let_a_confined_process_in_gives_it_no_network() {
+fn a_server_reachable_by_confined_processes_gives_them_no_network() {
     let (server, workspace) = (Server::start(), Workspace::new());
     let client = server.client();
     let entries = json!([{"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}]);
@@ -128,7 +128,7 @@ fn a_server_that_would_let_a_confined_process_in_gives_it_no_network() {
 }
 
 #[test]
-fn what_leaves_everything_open_is_not_confined() {
+fn a_sandbox_without_restrictions_is_not_confined() {
     let (server, workspace) = (Server::start(), Workspace::new());
     let client = server.client();
     for permissions in [
@@ -147,7 +147,7 @@ fn what_leaves_everything_open_is_not_confined() {
 }
 
 #[test]
-fn what_cannot_be_enforced_is_refused_with_the_reason_and_nothing_runs() {
+fn an_unenforceable_sandbox_is_refused_with_the_reason_and_nothing_runs() {
     let (server, workspace) = (Server::start(), Workspace::new());
     let client = server.client();
     let marker = workspace.path("w/marker");
@@ -208,7 +208,7 @@ const FUGITIVE: &str = "(setsid prlimit --locks=5 sh -c 'trap \"\" TERM HUP INT;
                         >fugitive 2>&1 </dev/null &); until grep -q ready fugitive; do sleep 0.01; done";
 
 #[test]
-fn terminate_leaves_nothing_of_a_hostile_tree() {
+fn terminate_kills_a_whole_hostile_tree() {
     let (server, workspace) = (Server::start(), Workspace::new());
     let client = server.client();
     for (process, mode) in [("force", json!("force")), ("graceful", json!({"graceful": {"timeoutMs": 100}}))]
@@ -226,7 +226,7 @@ fn terminate_leaves_nothing_of_a_hostile_tree() {
 }
 
 #[test]
-fn the_end_of_a_session_or_of_the_server_leaves_nothing_behind() {
+fn ending_a_session_or_the_server_leaves_no_process_behind() {
     let (server, workspace) = (Server::start(), Workspace::new());
     let client = server.connect();
     let session = client.initialize();
@@ -252,7 +252,7 @@ fn the_end_of_a_session_or_of_the_server_leaves_nothing_behind() {
 }
 
 #[test]
-fn isolated_pids_are_offered_without_the_rest() {
+fn pid_isolation_is_available_on_its_own() {
     let (server, workspace) = (Server::start(), Workspace::new());
     let client = server.client();
     let file = workspace.path("out/file");

@@ -1,4 +1,4 @@
-//! Clients that tell what they have consumed: a consumer that stalls holds up its own process and loses nothing.
+//! Clients that acknowledge what they have consumed: a stalled consumer blocks its own process and loses nothing.
 
 use std::collections::BTreeMap;
 
@@ -206,7 +206,7 @@ fn wait(onlooker: &Client, session: &str, process_id: &str, more: Value) -> Valu
 }
 
 #[test]
-fn a_stalled_consumer_holds_up_its_own_process_and_gets_every_byte_later() {
+fn a_stalled_consumer_blocks_only_its_own_process_and_gets_every_byte_later() {
     Server::on_websocket_and_unix(|server| {
         let onlooker = server.client();
         let mut consumer = Consumer::new(&server);
@@ -229,7 +229,7 @@ fn a_stalled_consumer_holds_up_its_own_process_and_gets_every_byte_later() {
 }
 
 #[test]
-fn what_is_read_is_not_consumed() {
+fn reading_does_not_consume() {
     let server = Server::start();
     let onlooker = server.client();
     let mut consumer = Consumer::new(&server);
@@ -247,7 +247,7 @@ fn what_is_read_is_not_consumed() {
 }
 
 #[test]
-fn what_was_read_and_consumed_does_not_fill_the_window_when_it_is_streamed() {
+fn output_consumed_by_reads_does_not_fill_the_window_when_streamed() {
     let server = Server::start();
     let mut consumer = Consumer::new(&server);
     consumer.start("p", &numbers(4 * MIB), &json!({}));
@@ -293,7 +293,7 @@ fn many_small_events_fill_the_window_too() {
 }
 
 #[test]
-fn a_window_is_never_larger_than_what_is_retained_and_one_chunk_always_fits() {
+fn a_window_is_limited_by_retention_and_always_fits_one_chunk() {
     Server::on_websocket_and_unix(|server| {
         let mut consumer = Consumer::new(&server);
         for (process_id, retain_bytes, window) in [("small", 128 * KIB, 128 * KIB), ("tiny", 1, 64 * KIB)] {
@@ -308,7 +308,7 @@ fn a_window_is_never_larger_than_what_is_retained_and_one_chunk_always_fits() {
 }
 
 #[test]
-fn an_exit_waits_in_order_behind_the_window_while_waits_know_at_once() {
+fn an_exit_is_streamed_in_order_behind_the_window_but_ends_waits_at_once() {
     Server::on_websocket_and_unix(|server| {
         let onlooker = server.client();
         let mut consumer = Consumer::new(&server);
@@ -323,7 +323,7 @@ fn an_exit_waits_in_order_behind_the_window_while_waits_know_at_once() {
 }
 
 #[test]
-fn a_closed_process_is_remembered_until_its_consumer_has_come_to_the_end() {
+fn a_closed_process_is_remembered_until_its_consumer_reaches_the_end() {
     Server::on_websocket_and_unix(|server| {
         for overflow in ["pause", "evict"] {
             let onlooker = server.client();
@@ -345,7 +345,7 @@ fn a_closed_process_is_remembered_until_its_consumer_has_come_to_the_end() {
 }
 
 #[test]
-fn a_cut_during_a_stall_loses_nothing() {
+fn a_disconnect_during_a_stall_loses_nothing() {
     Server::on_websocket_and_unix(|server| {
         let onlooker = server.client();
         let mut consumer = Consumer::new(&server);
@@ -368,7 +368,7 @@ fn a_cut_during_a_stall_loses_nothing() {
 }
 
 #[test]
-fn a_client_that_comes_back_without_the_capability_is_served_by_its_acknowledgements() {
+fn a_client_that_resumes_without_the_capability_is_paced_by_its_acknowledgements() {
     Server::on_websocket_and_unix(|server| {
         let onlooker = server.client();
         let mut consumer = Consumer::new(&server);
@@ -385,7 +385,7 @@ fn a_client_that_comes_back_without_the_capability_is_served_by_its_acknowledgem
 }
 
 #[test]
-fn output_that_may_be_evicted_is_streamed_within_the_window_and_the_gap_is_told() {
+fn evictable_output_is_streamed_within_the_window_and_the_gap_is_reported() {
     Server::on_websocket_and_unix(|server| {
         let onlooker = server.client();
         let mut consumer = Consumer::new(&server);
@@ -425,7 +425,7 @@ fn an_observer_has_no_window() {
 }
 
 #[test]
-fn what_makes_no_sense_is_ignored() {
+fn nonsensical_acknowledgements_are_ignored() {
     let server = Server::start();
     let mut consumer = Consumer::new(&server);
     consumer.start("p", "exec cat", &json!({}));
@@ -441,7 +441,7 @@ fn what_makes_no_sense_is_ignored() {
 }
 
 #[test]
-fn telling_what_was_consumed_without_the_capability_ends_the_connection() {
+fn acknowledging_consumption_without_the_capability_closes_the_connection() {
     let server = Server::start();
     for capabilities in [json!(null), json!([]), json!(["acks"])] {
         let client = server.connect();

@@ -46,7 +46,7 @@ fn assert_uuid_v4(id: &str) {
 }
 
 #[test]
-fn all_generations_are_served_at_the_same_time() {
+fn all_dialects_are_served_at_the_same_time() {
     let server = Server::start();
     let clients = [v0(), today(), remex(&["processStarted"])].map(|params| client_of(&server, params));
     for client in &clients {
@@ -64,7 +64,7 @@ fn all_generations_are_served_at_the_same_time() {
 }
 
 #[test]
-fn the_answer_to_initialize_has_what_every_generation_looks_for() {
+fn the_initialize_response_satisfies_every_dialect() {
     let server = Server::start();
     for params in [v0(), today(), remex(&[])] {
         let answer = server.connect().initialize_with(params);
@@ -80,7 +80,7 @@ fn the_answer_to_initialize_has_what_every_generation_looks_for() {
 }
 
 #[test]
-fn capabilities_are_on_only_when_asked_for_and_known() {
+fn capabilities_are_enabled_only_if_requested_and_known() {
     let server = Server::start();
     let wishes = ["processStarted", "cancel", "no such thing", ""];
     let answer = server.connect().initialize_with(remex(&wishes));
@@ -96,7 +96,7 @@ fn capabilities_are_on_only_when_asked_for_and_known() {
 }
 
 #[test]
-fn a_client_that_asks_for_nothing_gets_no_new_notification() {
+fn a_client_without_capabilities_gets_no_new_notifications() {
     let server = Server::start();
     for params in [v0(), today(), remex(&[])] {
         let client = client_of(&server, params);
@@ -114,7 +114,7 @@ fn a_client_that_asks_for_nothing_gets_no_new_notification() {
 }
 
 #[test]
-fn a_client_that_asks_is_told_of_starts_and_failures_without_a_number() {
+fn start_and_failure_notifications_are_opt_in_and_unnumbered() {
     let server = Server::start();
     let client = client_of(&server, remex(&["processStarted", "processFailed"]));
     let answer = client.shell("p", "echo out; exit 3");
@@ -154,7 +154,7 @@ fn a_working_directory_is_a_uri_or_a_plain_absolute_path() {
 }
 
 #[test]
-fn a_write_without_an_id_is_written_every_time() {
+fn a_write_without_an_id_is_applied_every_time() {
     let server = Server::start();
     let client = client_of(&server, v0());
     client.start("cat", &["cat"], json!({"pipeStdin": true}));
@@ -167,7 +167,7 @@ fn a_write_without_an_id_is_written_every_time() {
 }
 
 #[test]
-fn a_write_without_an_id_that_cannot_be_written_is_an_error() {
+fn a_failed_write_without_an_id_is_an_error() {
     let server = Server::start();
     let client = client_of(&server, v0());
     let (code, message) = client.refusal("process/write", json!({"processId": "nobody", "chunk": ""}));
@@ -188,7 +188,7 @@ fn a_write_without_an_id_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn a_write_with_an_id_is_written_once_and_answers_with_a_status() {
+fn a_write_with_an_id_is_applied_once_and_returns_a_status() {
     let server = Server::start();
     let client = client_of(&server, today());
     client.start("cat", &["cat"], json!({"pipeStdin": true}));
@@ -239,7 +239,7 @@ fn the_processes_of_other_clients_outlive_their_connection() {
 }
 
 #[test]
-fn after_a_cut_a_session_can_be_resumed_at_once() {
+fn a_session_can_be_resumed_at_once_after_a_disconnect() {
     let directory = tempfile::tempdir().unwrap();
     let unix = format!("unix://{}", directory.path().join("remex.sock").display());
     let server = Server::serve(&["--listen", "ws://127.0.0.1:0", "--listen", &unix]);
@@ -256,7 +256,7 @@ fn after_a_cut_a_session_can_be_resumed_at_once() {
 }
 
 #[test]
-fn a_session_that_cannot_be_resumed_is_refused_and_the_connection_may_start_another() {
+fn a_refused_resume_leaves_the_connection_free_to_start_a_session() {
     let server = Server::start();
     let holder = server.connect();
     let session = holder.initialize()["sessionId"].as_str().unwrap().to_owned();
@@ -279,7 +279,7 @@ fn a_session_that_cannot_be_resumed_is_refused_and_the_connection_may_start_anot
 }
 
 #[test]
-fn a_session_lives_without_a_connection_as_long_as_asked_up_to_the_cap() {
+fn a_detached_session_lives_for_its_ttl_up_to_the_cap() {
     let server = Server::start();
     const DAY_MS: u64 = 24 * 3600 * 1000;
     for (asked, given) in [(None, 80_000), (Some(1), 1), (Some(60_000), 60_000), (Some(10 * DAY_MS), DAY_MS)]
@@ -293,7 +293,7 @@ fn a_session_lives_without_a_connection_as_long_as_asked_up_to_the_cap() {
 }
 
 #[test]
-fn a_session_can_be_called_by_its_name() {
+fn a_session_can_be_addressed_by_its_name() {
     let server = Server::start();
     let client = server.connect();
     let named = with(today(), json!({"sessionName": "builds"}));
@@ -316,7 +316,7 @@ fn a_session_can_be_called_by_its_name() {
 }
 
 #[test]
-fn a_sandbox_that_means_nothing_is_refused_and_nothing_runs() {
+fn an_invalid_sandbox_is_refused_and_nothing_runs() {
     let directory = tempfile::tempdir().unwrap();
     let marker = directory.path().join("marker");
     let touch = start_params("p", &["touch", marker.to_str().unwrap()]);

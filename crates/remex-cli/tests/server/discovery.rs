@@ -92,7 +92,7 @@ fn a_manifest_names_files_inside_its_plugin_only() {
 }
 
 #[test]
-fn links_depth_and_strange_files_end_no_search() {
+fn links_depth_and_special_files_do_not_stop_discovery() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("r/1/2/3/4/5/6/SKILL.md", "deep");
@@ -124,7 +124,7 @@ fn links_depth_and_strange_files_end_no_search() {
 }
 
 #[test]
-fn a_search_stops_at_its_limits_and_says_so() {
+fn discovery_stops_at_its_limits_and_reports_it() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("many/SKILL.md", "first");
@@ -144,7 +144,7 @@ fn a_search_stops_at_its_limits_and_says_so() {
 }
 
 #[test]
-fn the_failure_of_a_root_is_its_own() {
+fn a_failing_root_does_not_affect_others() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("file", "");
@@ -299,7 +299,7 @@ fn a_host_without_plugins_and_skills_has_none() {
 }
 
 #[test]
-fn a_credential_finds_only_what_it_may_read() {
+fn discovery_is_limited_to_what_the_credential_may_read() {
     let place = Place::new();
     place.write("in/s/SKILL.md", "inside");
     place.write("out/s/SKILL.md", "outside");

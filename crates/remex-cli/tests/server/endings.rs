@@ -50,7 +50,7 @@ fn is_alive(process: &Watched) -> bool {
 }
 
 #[test]
-fn a_signal_goes_by_its_name_and_reaches_the_whole_group() {
+fn a_signal_is_named_and_reaches_the_whole_group() {
     let server = Server::start();
     let client = server.client();
     for (signal, code) in
@@ -92,7 +92,7 @@ fn terminate_ends_the_whole_tree_at_once() {
         for (process, mode) in [("absent", Value::Null), ("named", json!("force"))] {
             let family = start_family(&client, process, "", json!({}));
             assert_eq!(terminate(&client, process, &mode), json!({"running": true}), "{transport}");
-            // Everybody is gone when the answer is there.
+            // The whole tree is gone when the response arrives.
             for member in &family {
                 assert!(!is_alive(member), "{transport}: somebody lives on");
             }
@@ -107,7 +107,7 @@ fn terminate_ends_the_whole_tree_at_once() {
 }
 
 #[test]
-fn terminate_on_a_terminal_ends_the_whole_tree_too() {
+fn terminate_ends_the_whole_tree_on_a_terminal() {
     let server = Server::start();
     let client = server.client();
     client.start(
@@ -122,7 +122,7 @@ fn terminate_on_a_terminal_ends_the_whole_tree_too() {
 }
 
 #[test]
-fn a_graceful_end_lets_everybody_say_goodbye() {
+fn graceful_termination_lets_every_process_clean_up() {
     let server = Server::start();
     let client = server.client();
     let family = start_family(&client, "p", "echo bye >&2; exit 5", json!({}));
@@ -137,7 +137,7 @@ fn a_graceful_end_lets_everybody_say_goodbye() {
 }
 
 #[test]
-fn a_graceful_end_comes_to_an_end() {
+fn graceful_termination_escalates_to_a_kill() {
     let server = Server::start();
     let client = server.client();
     let family = start_family(&client, "p", "", json!({}));
@@ -151,7 +151,7 @@ fn a_graceful_end_comes_to_an_end() {
 }
 
 #[test]
-fn force_overtakes_a_graceful_end() {
+fn force_overrides_graceful_termination() {
     let server = Server::start();
     let client = server.client();
     let family = start_family(&client, "p", "", json!({}));
@@ -164,7 +164,7 @@ fn force_overtakes_a_graceful_end() {
 }
 
 #[test]
-fn terminate_is_a_habit_that_harms_nobody() {
+fn terminate_is_idempotent() {
     let server = Server::start();
     let client = server.client();
     assert_eq!(terminate(&client, "nobody", &Value::Null), json!({"running": false}));
@@ -178,7 +178,7 @@ fn terminate_is_a_habit_that_harms_nobody() {
 }
 
 #[test]
-fn terminate_ends_what_an_exited_process_left_in_its_group() {
+fn terminate_ends_leftovers_in_the_group_of_an_exited_process() {
     let server = Server::start();
     let client = server.client();
     let background = leave_behind(&client, "p", "sleep 1000", json!({}));
@@ -190,7 +190,7 @@ fn terminate_ends_what_an_exited_process_left_in_its_group() {
 }
 
 #[test]
-fn a_service_that_was_left_behind_on_purpose_outlives_terminate() {
+fn a_daemonized_service_outlives_terminate() {
     let server = Server::start();
     let client = server.client();
     let service = leave_behind(&client, "p", "setsid sleep 1000 </dev/null >/dev/null 2>&1", json!({}));
@@ -203,7 +203,7 @@ fn a_service_that_was_left_behind_on_purpose_outlives_terminate() {
 }
 
 #[test]
-fn terminate_with_the_scope_of_a_tree_ends_whatever_an_ended_process_left_behind() {
+fn terminate_with_tree_scope_ends_every_leftover_of_an_exited_process() {
     let server = Server::start();
     let client = server.client();
     let services = [
@@ -255,7 +255,7 @@ fn a_background_child_delays_the_close_but_not_the_exit() {
 }
 
 #[test]
-fn lingering_ends_when_its_time_is_up() {
+fn lingering_ends_at_its_timeout() {
     let server = Server::start();
     let client = server.client();
     for tty in [false, true] {
@@ -269,7 +269,7 @@ fn lingering_ends_when_its_time_is_up() {
 }
 
 #[test]
-fn lingering_takes_what_comes_in_time() {
+fn lingering_captures_output_that_arrives_in_time() {
     let server = Server::start();
     let client = server.client();
     let more = json!({"lingerMs": 60_000});
@@ -278,7 +278,7 @@ fn lingering_takes_what_comes_in_time() {
 }
 
 #[test]
-fn a_process_may_take_only_so_long() {
+fn a_process_is_ended_at_its_timeout() {
     let server = Server::start();
     let client = server.client();
     let family = start_family(&client, "p", "", json!({"timeoutMs": 2000}));
@@ -294,7 +294,7 @@ fn a_process_may_take_only_so_long() {
 }
 
 #[test]
-fn a_process_may_be_silent_only_so_long() {
+fn a_silent_process_is_ended_at_its_idle_timeout() {
     let server = Server::start();
     let client = server.client();
     let chatty = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.1; done; exec sleep 1000";
@@ -305,7 +305,7 @@ fn a_process_may_be_silent_only_so_long() {
 }
 
 #[test]
-fn the_exit_is_known_although_a_full_log_holds_its_event_back() {
+fn the_exit_is_known_although_a_full_log_delays_its_event() {
     let server = Server::start();
     let (mut reader, answer) =
         support::Reader::initialized(server.address(), json!({"clientName": "x", "resumeSessionId": null}));
@@ -328,7 +328,7 @@ fn the_exit_is_known_although_a_full_log_holds_its_event_back() {
 }
 
 #[test]
-fn a_closed_process_can_be_forgotten_before_its_time() {
+fn a_closed_process_can_be_forgotten_early() {
     let server = Server::start();
     let client = server.client();
     let other = server.client();

@@ -42,7 +42,7 @@ fn own_entry() -> Option<Vec<String>> {
 }
 
 #[test]
-fn the_answer_to_initialize_has_the_same_information() {
+fn the_initialize_response_describes_the_host_too() {
     for (transport, _server, client) in Server::on_every_transport() {
         let answer = client.initialize();
         let mut alone = client.call("environment/info", Value::Null).expect("information");
@@ -110,7 +110,7 @@ fn the_host_is_described() {
 }
 
 #[test]
-fn the_provider_stays_the_same_and_keeps_the_machine_to_itself() {
+fn the_provider_id_is_stable_and_does_not_reveal_the_machine_id() {
     let (one, other) = (info(&[("HOME", "/a")]), info(&[("HOME", "/b")]));
     assert_eq!(one["providerId"], other["providerId"]);
     if let Ok(machine) = fs::read_to_string("/etc/machine-id") {
@@ -120,7 +120,7 @@ fn the_provider_stays_the_same_and_keeps_the_machine_to_itself() {
 }
 
 #[test]
-fn temporary_files_go_where_tmpdir_says() {
+fn temporary_files_respect_tmpdir() {
     let told = info(&[("TMPDIR", "/var/tmp")]);
     assert_eq!(told["tempDir"], "file:///var/tmp");
     assert_eq!(told["temporaryDirectories"], json!(["file:///var/tmp"]));
@@ -131,7 +131,7 @@ fn temporary_files_go_where_tmpdir_says() {
 }
 
 #[test]
-fn the_home_directory_is_that_of_the_user_where_home_is_no_path() {
+fn the_account_provides_the_home_directory_if_home_is_not_a_path() {
     let home = own_entry().map(|user| uri(Path::new(&user[5])));
     for not_a_place in ["", "relative"] {
         assert_eq!(info(&[("HOME", not_a_place)])["userHomeDir"], json!(home));
@@ -141,7 +141,7 @@ fn the_home_directory_is_that_of_the_user_where_home_is_no_path() {
 }
 
 #[test]
-fn a_server_whose_directory_is_gone_starts() {
+fn a_server_starts_in_a_deleted_working_directory() {
     let directory = TempDir::new().expect("a directory");
     let gone = directory.path().join("gone");
     fs::create_dir(&gone).expect("a directory");
@@ -154,13 +154,13 @@ fn a_server_whose_directory_is_gone_starts() {
 }
 
 #[test]
-fn a_host_that_answers_is_ready() {
+fn a_responding_host_is_ready() {
     let server = Server::start();
     assert_eq!(server.client().call("environment/status", json!({})), Ok(json!({"status": "ready"})));
 }
 
 #[test]
-fn nothing_is_told_before_the_handshake() {
+fn nothing_is_revealed_before_the_handshake() {
     let families = [
         ("environment/info", json!({}), "environment info"),
         ("environment/status", json!({}), "environment status"),
@@ -187,7 +187,7 @@ fn nothing_is_told_before_the_handshake() {
 }
 
 #[test]
-fn methods_that_are_not_offered_are_named() {
+fn unsupported_methods_are_refused_by_name() {
     let server = Server::start();
     let client = server.client();
     let (code, message) = client.refusal("network/policyRequest", json!({}));
@@ -269,7 +269,7 @@ fn the_user_s_configuration_is_a_layer_with_the_selected_keys() {
 }
 
 #[test]
-fn codex_home_names_another_place() {
+fn codex_home_overrides_the_configuration_directory() {
     let directory = TempDir::new().expect("a directory");
     fs::write(directory.path().join("config.toml"), "k = 1").expect("a file");
     let params = json!({"cwd": "file:///", "configPaths": [["k"]], "requirementsPaths": []});
@@ -323,7 +323,7 @@ fn a_project_has_layers_where_the_user_trusts_it() {
 }
 
 #[test]
-fn a_request_that_selects_nothing_is_refused() {
+fn an_empty_selection_is_refused() {
     let owner = Owner::new("");
     let wrong = [
         (json!([]), "at least one config or requirements path is required"),
@@ -341,7 +341,7 @@ fn a_request_that_selects_nothing_is_refused() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named_with_what_is_wrong() {
+fn an_unreadable_file_is_named_with_its_error() {
     let owner = Owner::new("ok = 1\n[mcp_servers\n");
     let file = owner.path("home/.codex/config.toml");
     let error = owner.read("", &json!([["k"]])).expect_err("a refusal");

@@ -119,7 +119,7 @@ fn document(name: &str) -> String {
 }
 
 #[test]
-fn a_server_answers_the_examples_as_they_show() {
+fn the_server_answers_the_documented_examples() {
     let place = Place::new();
     place.make(&["w", "home"]);
     place.write("w/tools/.codex-plugin/plugin.json", r#"{"name":"tools"}"#);
@@ -150,7 +150,7 @@ fn a_server_answers_the_examples_as_they_show() {
 }
 
 #[test]
-fn a_server_answers_the_trace_of_a_disconnect_as_it_shows() {
+fn the_server_answers_the_documented_disconnect_trace() {
     let text = document("PROTOCOL.md");
     let (_, trace) = text.split_once("\n### 18.3 A trace\n").unwrap();
     let [(_, before), (_, after)] = &blocks(trace).collect::<Vec<_>>()[..] else { panic!("two connections") };

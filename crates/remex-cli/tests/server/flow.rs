@@ -187,7 +187,7 @@ fn a_quarter_of_a_gibibyte_arrives_byte_for_byte() {
 }
 
 #[test]
-fn a_client_that_stops_reading_pauses_its_child_and_nobody_else() {
+fn a_client_that_stops_reading_pauses_only_its_child() {
     Server::on_websocket_and_unix(|server| {
         let directory = tempfile::tempdir().unwrap();
         let (mut reader, session) = new_session(server.address());
@@ -247,7 +247,7 @@ fn a_client_that_stops_reading_pauses_its_child_and_nobody_else() {
 }
 
 #[test]
-fn a_flood_never_drowns_a_quiet_process_of_the_same_connection() {
+fn a_flood_does_not_starve_a_quiet_process_on_the_same_connection() {
     for server in [Server::start(), Server::unix(&[])] {
         let (mut reader, _) = new_session(server.address());
         start(&mut reader, "flood", "exec yes", json!({}));
@@ -275,7 +275,7 @@ fn a_flood_never_drowns_a_quiet_process_of_the_same_connection() {
 }
 
 #[test]
-fn a_cut_under_flood_loses_nothing_with_a_mebibyte_of_retention() {
+fn a_disconnect_during_a_flood_loses_nothing_with_a_mebibyte_of_retention() {
     Server::on_websocket_and_unix(|server| {
         let (mut reader, session) = new_session(server.address());
         let onlooker = server.client();
@@ -297,7 +297,7 @@ fn a_cut_under_flood_loses_nothing_with_a_mebibyte_of_retention() {
 }
 
 #[test]
-fn output_that_may_be_evicted_never_pauses_the_child_and_the_gap_is_told() {
+fn evictable_output_never_pauses_the_child_and_the_gap_is_reported() {
     let server = Server::start();
     let (mut reader, answer) =
         Reader::initialized(server.address(), json!({"clientName": "x", "capabilities": ["processGap"]}));
@@ -319,7 +319,7 @@ fn output_that_may_be_evicted_never_pauses_the_child_and_the_gap_is_told() {
 }
 
 #[test]
-fn a_client_that_did_not_ask_for_gaps_is_not_told_but_can_read_of_them() {
+fn gaps_are_reported_by_reads_to_clients_without_gap_notifications() {
     let server = Server::start();
     let client = server.client();
     client.start(
@@ -337,7 +337,7 @@ fn a_client_that_did_not_ask_for_gaps_is_not_told_but_can_read_of_them() {
 }
 
 #[test]
-fn as_much_stays_readable_as_was_asked_for() {
+fn the_requested_retention_stays_readable() {
     let server = Server::start();
     let client = server.connect();
     let cap = client.initialize()["limits"]["retainBytes"].as_u64().unwrap();
@@ -358,7 +358,7 @@ fn as_much_stays_readable_as_was_asked_for() {
 }
 
 #[test]
-fn nobody_attached_means_nobody_to_wait_for() {
+fn a_detached_process_is_not_paused() {
     Server::on_websocket_and_unix(|server| {
         let (mut reader, session) = new_session(server.address());
         let onlooker = server.client();
@@ -377,7 +377,7 @@ fn nobody_attached_means_nobody_to_wait_for() {
 }
 
 #[test]
-fn a_process_that_holds_its_output_waits_for_its_client_however_long_it_is_away() {
+fn held_output_waits_for_a_detached_client_indefinitely() {
     let server = Server::start();
     let (mut reader, session) = new_session(server.address());
     let onlooker = server.client();
@@ -396,7 +396,7 @@ fn a_process_that_holds_its_output_waits_for_its_client_however_long_it_is_away(
 }
 
 #[test]
-fn a_closed_process_that_holds_its_output_is_forgotten_once_its_client_has_all_of_it() {
+fn a_closed_process_with_held_output_is_forgotten_once_its_client_has_all_of_it() {
     Server::on_websocket_and_unix(|server| {
         let (mut reader, session) = new_session(server.address());
         let onlooker = server.client();
@@ -421,7 +421,7 @@ fn a_closed_process_that_holds_its_output_is_forgotten_once_its_client_has_all_o
         tail.read_back(&reader.call("process/read", json!({"processId": "p"})).unwrap());
         tail.assert_is_all_of(MIB / 2);
 
-        // Whoever asks for it has it forgotten, although its client is away.
+        // A request can forget it, although its client is disconnected.
         let more = json!({"output": {"overflow": "hold", "retainMs": 3_600_000}});
         start(&mut reader, "q", "sleep 0.2; echo hello", more);
         reader.cut();
@@ -434,7 +434,7 @@ fn a_closed_process_that_holds_its_output_is_forgotten_once_its_client_has_all_o
 }
 
 #[test]
-fn released_output_waits_for_nobody_who_is_away() {
+fn released_output_does_not_wait_for_a_detached_client() {
     let server = Server::start();
     let (mut reader, session) = new_session(server.address());
     let onlooker = server.client();
@@ -450,7 +450,7 @@ fn released_output_waits_for_nobody_who_is_away() {
 }
 
 #[test]
-fn what_a_session_retains_is_bounded_however_much_its_processes_ask_for() {
+fn retention_of_a_session_is_bounded_regardless_of_its_processes() {
     let server = Server::start();
     let (mut reader, session) = new_session(server.address());
     let onlooker = server.client();
@@ -486,7 +486,7 @@ fn what_a_session_retains_is_bounded_however_much_its_processes_ask_for() {
 }
 
 #[test]
-fn short_messages_go_out_at_once() {
+fn short_messages_are_sent_without_delay() {
     let server = Server::start();
     let client = server.client();
     client.start("p", &["/bin/cat"], json!({"pipeStdin": true}));
@@ -499,7 +499,7 @@ fn short_messages_go_out_at_once() {
 }
 
 #[test]
-fn stdin_that_nobody_takes_is_bounded() {
+fn unread_stdin_is_bounded() {
     let server = Server::start();
     let client = server.client();
     let before = server.resident_bytes();

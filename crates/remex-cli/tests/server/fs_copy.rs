@@ -65,7 +65,7 @@ fn a_file_is_copied_with_its_content_and_mode() {
 }
 
 #[test]
-fn a_file_copied_onto_itself_stays_as_it_is() {
+fn copying_a_file_onto_itself_changes_nothing() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("d/file", "precious");
@@ -80,7 +80,7 @@ fn a_file_copied_onto_itself_stays_as_it_is() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_at_once() {
+fn special_files_are_refused_at_once() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("file", "x");
@@ -127,7 +127,7 @@ fn a_link_is_copied_as_a_link() {
 }
 
 #[test]
-fn a_directory_is_copied_into_what_is_there() {
+fn a_directory_is_merged_into_an_existing_one() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     for name in ["src/a", "src/sub/b", "src/sub/sub/c"] {

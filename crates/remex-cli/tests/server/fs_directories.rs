@@ -56,7 +56,7 @@ fn names(listing: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_directory_is_made_with_its_parents_unless_told_not_to() {
+fn a_directory_is_created_with_its_parents_unless_disabled() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     for follow in [json!({}), json!({"followSymlinks": false})] {
@@ -77,7 +77,7 @@ fn a_directory_is_made_with_its_parents_unless_told_not_to() {
 }
 
 #[test]
-fn something_in_the_way_of_a_directory_is_an_error() {
+fn an_existing_file_in_place_of_a_directory_is_an_error() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("file", "");
@@ -178,7 +178,7 @@ fn a_page_has_exact_paths_and_all_entries_in_byte_order() {
 }
 
 #[test]
-fn details_are_those_of_the_entry_itself() {
+fn details_describe_the_entry_itself() {
     let (server, place) = (Server::start(), mixed());
     let client = server.client();
     let page = list(&client, &place, "d", json!({"limit": 100, "details": true}));
@@ -219,7 +219,7 @@ fn pages_follow_each_other_by_cursor_while_the_directory_changes() {
 }
 
 #[test]
-fn a_page_that_cannot_be_is_refused_with_the_reason() {
+fn an_impossible_page_is_refused_with_the_reason() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     for (more, text) in [
@@ -238,7 +238,7 @@ fn a_page_that_cannot_be_is_refused_with_the_reason() {
 }
 
 #[test]
-fn more_entries_than_an_answer_may_have_are_counted_and_can_be_paged() {
+fn entries_beyond_the_response_limit_are_counted_and_can_be_paged() {
     let (server, place) = (Server::start(), Place::in_memory());
     let client = server.client();
     fill(&place, "d", (0..50_000).map(|n| format!("{n:06}")));

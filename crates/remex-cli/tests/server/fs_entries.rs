@@ -58,7 +58,7 @@ fn milliseconds(time: SystemTime) -> i64 {
 }
 
 #[test]
-fn metadata_is_that_of_the_target_and_tells_of_the_link() {
+fn metadata_describes_the_target_and_notes_the_link() {
     let (server, place) = (Server::start(), zoo());
     let client = server.client();
     fs::set_permissions(place.path("file"), PermissionsExt::from_mode(0o4751)).unwrap();
@@ -101,7 +101,7 @@ fn special_files_have_metadata_but_are_neither_file_nor_directory() {
 }
 
 #[test]
-fn metadata_of_what_is_not_there_is_a_clear_error() {
+fn metadata_of_a_missing_path_is_a_clear_error() {
     let (server, place) = (Server::start(), zoo());
     let client = server.client();
     for (name, following, not_following) in [
@@ -189,7 +189,7 @@ fn a_canonical_path_has_no_links() {
 }
 
 #[test]
-fn removing_takes_links_themselves_and_directories_with_all_in_them() {
+fn removing_deletes_links_themselves_and_directories_recursively() {
     let (server, place) = (Server::start(), zoo());
     let client = server.client();
     place.write("dir/deep/er/file", "");
@@ -203,7 +203,7 @@ fn removing_takes_links_themselves_and_directories_with_all_in_them() {
 }
 
 #[test]
-fn removing_without_recursion_spares_what_is_not_empty() {
+fn nonrecursive_removal_refuses_nonempty_directories() {
     let (server, place) = (Server::start(), zoo());
     let client = server.client();
     for follow in [true, false] {
@@ -220,7 +220,7 @@ fn removing_without_recursion_spares_what_is_not_empty() {
 }
 
 #[test]
-fn force_forgives_only_that_nothing_is_there() {
+fn force_ignores_only_missing_paths() {
     let (server, place) = (Server::start(), zoo());
     let client = server.client();
     for name in ["nothing", "dir/nothing", "nothing/x", "broken/x"] {
@@ -236,7 +236,7 @@ fn force_forgives_only_that_nothing_is_there() {
 }
 
 #[test]
-fn removing_without_following_links_refuses_them() {
+fn removal_without_following_links_refuses_paths_through_links() {
     let (server, place) = (Server::start(), zoo());
     let client = server.client();
     let before = place.names("");
@@ -295,7 +295,7 @@ fn open_directory(above: impl std::os::fd::AsFd, name: impl rustix::path::Arg) -
 }
 
 #[test]
-fn renaming_replaces_in_one_step_unless_told_not_to() {
+fn renaming_replaces_atomically_unless_disabled() {
     let (server, place) = (Server::start(), zoo());
     let client = server.client();
     let rename =
@@ -364,7 +364,7 @@ fn permission_bits_are_set_exactly() {
 }
 
 #[test]
-fn times_are_set_one_or_both() {
+fn times_can_be_set_separately_or_together() {
     let (server, place) = (Server::start(), zoo());
     let client = server.client();
     let times = |name: &str| {
@@ -391,7 +391,7 @@ fn times_are_set_one_or_both() {
 }
 
 #[test]
-fn links_are_made_and_read_byte_by_byte() {
+fn links_are_created_and_read_byte_exactly() {
     let (server, place) = (Server::start(), zoo());
     let client = server.client();
     done(&client, "fs/symlink", json!({"path": place.uri("new"), "target": "../ü/nowhere"}));
@@ -451,7 +451,7 @@ fn operations(place: &Place) -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn a_sandbox_that_leaves_files_open_changes_nothing() {
+fn a_sandbox_without_file_restrictions_changes_nothing() {
     let (server, place) = (Server::start(), zoo());
     let client = server.client();
     let everywhere = json!([{"path": {"type": "special", "value": {"kind": "root"}}, "access": "write"}]);
@@ -472,7 +472,7 @@ fn a_sandbox_that_leaves_files_open_changes_nothing() {
 }
 
 #[test]
-fn what_was_removed_is_gone_also_when_others_remove_parts_of_it() {
+fn a_removal_succeeds_while_others_remove_parts_of_the_tree() {
     let (server, place) = (Server::start(), Place::in_memory());
     let client = server.client();
     for round in 0..30 {

@@ -38,7 +38,7 @@ fn make_fifo(path: &Path) {
 }
 
 #[test]
-fn what_is_written_is_read_back_whatever_the_bytes() {
+fn arbitrary_bytes_are_written_and_read_back() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     let every: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
@@ -74,7 +74,7 @@ fn every_spelling_of_a_path_names_the_file() {
 }
 
 #[test]
-fn what_is_no_path_of_this_host_is_refused_with_the_reason() {
+fn foreign_paths_are_refused_with_the_reason() {
     let server = Server::start();
     let client = server.client();
     for (path, code, message) in [
@@ -92,7 +92,7 @@ fn what_is_no_path_of_this_host_is_refused_with_the_reason() {
 }
 
 #[test]
-fn what_cannot_be_read_says_why() {
+fn a_failed_read_states_the_cause() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("file", "x");
@@ -128,7 +128,7 @@ fn what_cannot_be_read_says_why() {
 }
 
 #[test]
-fn an_error_has_a_word_for_programs_and_the_path_for_people() {
+fn an_error_has_a_code_for_programs_and_the_path_for_people() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     let error = client.call("fs/readFile", json!({"path": place.uri("gone")})).unwrap_err();
@@ -145,7 +145,7 @@ fn a_file_whose_size_is_unknown_is_read_to_its_end() {
 }
 
 #[test]
-fn a_file_that_is_too_large_is_to_be_read_in_blocks() {
+fn the_error_for_a_large_file_recommends_blocks() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     File::create(place.path("big")).unwrap().set_len((512 << 20) + 1).unwrap();
@@ -184,7 +184,7 @@ fn a_dangling_link_is_followed_to_where_it_points() {
 }
 
 #[test]
-fn what_cannot_be_written_says_why_and_changes_nothing() {
+fn a_failed_write_states_the_cause_and_changes_nothing() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("file", "old");
@@ -223,7 +223,7 @@ fn what_cannot_be_written_says_why_and_changes_nothing() {
 }
 
 #[test]
-fn a_device_is_not_written() {
+fn devices_cannot_be_written() {
     let server = Server::start();
     let client = server.client();
     let params = json!({"path": "file:///dev/null", "dataBase64": encode("x")});
@@ -231,7 +231,7 @@ fn a_device_is_not_written() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_an_atomic_write_leaves_the_old_file() {
+fn a_full_disk_is_reported_and_an_atomic_write_leaves_the_old_file() {
     let place = Place::new();
     place.write("file", "old");
     // A limit on the size of files stands in for a full disk: 8 blocks of 512 bytes.
@@ -251,7 +251,7 @@ fn a_full_disk_is_said_and_an_atomic_write_leaves_the_old_file() {
 }
 
 #[test]
-fn an_atomic_write_replaces_in_one_step_and_keeps_mode_and_link() {
+fn an_atomic_write_keeps_mode_and_link() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     let path = place.write("file", "old");
@@ -275,7 +275,7 @@ fn an_atomic_write_replaces_in_one_step_and_keeps_mode_and_link() {
 }
 
 #[test]
-fn a_lost_update_is_an_error() {
+fn a_conflicting_write_is_an_error() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     for atomic in [false, true] {
@@ -305,7 +305,7 @@ fn a_lost_update_is_an_error() {
 }
 
 #[test]
-fn of_many_who_change_the_same_content_one_wins() {
+fn one_of_many_conditional_writes_wins() {
     let (server, place) = (Server::start(), Place::new());
     let clients: Vec<_> = (0..8).map(|_| server.client()).collect();
     place.write("file", "base");
@@ -329,7 +329,7 @@ fn of_many_who_change_the_same_content_one_wins() {
 }
 
 #[test]
-fn a_hash_is_of_the_whole_file_or_of_a_part() {
+fn a_hash_covers_the_whole_file_or_a_range() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     let content: Vec<u8> = (0..=255).cycle().take(1_000_000).collect();
@@ -352,7 +352,7 @@ fn a_hash_is_of_the_whole_file_or_of_a_part() {
 
 /// Starts a server whose user is not all-powerful.
 pub(crate) fn unprivileged(place: &Place) -> Server {
-    // The program may be where nobody else gets to.
+    // The program may be in a directory that the other user cannot enter.
     let program = place.path("remex");
     // Copied by another process: what other tests start meanwhile could inherit our descriptor, and a file that is
     // open for writing cannot be executed.
@@ -369,7 +369,7 @@ pub(crate) fn unprivileged(place: &Place) -> Server {
 }
 
 #[test]
-fn what_the_user_of_the_server_may_not_do_is_refused_as_such() {
+fn missing_permissions_of_the_server_are_reported_as_such() {
     let place = Place::new();
     place.write("secret", "x");
     place.write("closed/file", "x");

@@ -57,7 +57,7 @@ fn a_file_is_read_in_blocks_in_any_order() {
 }
 
 #[test]
-fn a_new_file_has_the_permissions_that_were_asked_for_from_its_first_moment() {
+fn a_new_file_is_created_with_the_requested_permissions() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     let mode = |name: &str| fs::metadata(place.path(name)).unwrap().permissions().mode() & 0o7777;
@@ -82,7 +82,7 @@ fn a_new_file_has_the_permissions_that_were_asked_for_from_its_first_moment() {
 }
 
 #[test]
-fn a_file_that_is_open_exclusively_is_nobody_elses() {
+fn an_exclusively_opened_file_cannot_be_opened_again() {
     let (server, place) = (Server::start(), Place::new());
     let (client, other) = (server.client(), server.client());
     let open = |name: &str| json!({"handleId": "h", "path": place.uri(name), "mode": "write", "createMode": 0o600, "exclusive": true});
@@ -110,7 +110,7 @@ fn a_file_that_is_open_exclusively_is_nobody_elses() {
 }
 
 #[test]
-fn a_handle_keeps_the_file_that_it_opened() {
+fn a_handle_refers_to_the_file_that_it_opened() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("file", "old");
@@ -121,7 +121,7 @@ fn a_handle_keeps_the_file_that_it_opened() {
 }
 
 #[test]
-fn replacing_begins_with_nothing_and_writing_keeps_what_is_there() {
+fn replacing_truncates_and_writing_keeps_existing_content() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     for name in ["replaced", "written"] {
@@ -140,7 +140,7 @@ fn replacing_begins_with_nothing_and_writing_keeps_what_is_there() {
 }
 
 #[test]
-fn an_atomic_replacement_shows_at_close_and_not_before() {
+fn an_atomic_replacement_becomes_visible_at_close() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("file", "old");
@@ -165,7 +165,7 @@ fn an_atomic_replacement_shows_at_close_and_not_before() {
 }
 
 #[test]
-fn a_cut_connection_leaves_the_old_file_and_no_trace() {
+fn a_disconnect_leaves_the_old_file_and_no_temporary_file() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("file", "old");
@@ -193,7 +193,7 @@ fn a_cut_connection_leaves_the_old_file_and_no_trace() {
 }
 
 #[test]
-fn wrong_use_of_handles_is_told_and_costs_nothing() {
+fn misuse_of_handles_is_reported_without_side_effects() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("file", "content");
@@ -238,7 +238,7 @@ fn wrong_use_of_handles_is_told_and_costs_nothing() {
 }
 
 #[test]
-fn a_failure_of_the_system_closes_the_handle() {
+fn an_io_error_closes_the_handle() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("file", "content");
@@ -250,7 +250,7 @@ fn a_failure_of_the_system_closes_the_handle() {
 }
 
 #[test]
-fn a_connection_has_128_handles() {
+fn a_connection_has_at_most_128_handles() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.connect();
     assert_eq!(client.initialize()["limits"]["handles"], 128);
@@ -267,7 +267,7 @@ fn a_connection_has_128_handles() {
 }
 
 #[test]
-fn blocks_may_be_asked_for_before_the_answer_to_open() {
+fn blocks_may_be_requested_before_open_is_answered() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("file", "content");
@@ -331,7 +331,7 @@ fn requests_on_overlapping_paths_take_effect_in_order() {
 }
 
 #[test]
-fn four_gigabytes_go_through_blocks_in_flat_memory() {
+fn four_gigabytes_are_read_in_blocks_with_constant_memory() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     open(&client, "w", &place.uri("file"), "replace");
@@ -363,7 +363,7 @@ fn four_gigabytes_go_through_blocks_in_flat_memory() {
     assert_eq!(&tail, b"!");
 }
 
-/// Holds a write lease on a file: whoever opens it hangs until the lease is given back.
+/// Holds a write lease on a file: opening it hangs until the lease is released.
 struct Lease(Child);
 
 impl Lease {
@@ -394,7 +394,7 @@ impl Drop for Lease {
 }
 
 #[test]
-fn a_path_that_hangs_holds_up_nobody_else() {
+fn a_hanging_path_blocks_no_other() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.connect();
     client.initialize_with(json!({"clientName": "x", "resumeSessionId": null, "capabilities": ["cancel"]}));
@@ -426,7 +426,7 @@ fn a_path_that_hangs_holds_up_nobody_else() {
 }
 
 #[test]
-fn a_server_with_a_path_that_hangs_ends_when_it_is_told_to() {
+fn a_server_with_a_hanging_path_can_be_stopped() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     let path = place.write("stuck", "");
@@ -438,7 +438,7 @@ fn a_server_with_a_path_that_hangs_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn a_block_that_failed_keeps_the_old_file_also_when_close_came_with_it() {
+fn a_failed_block_keeps_the_old_file_even_if_close_was_pipelined() {
     let place = Place::new();
     place.write("file", "old");
     // A limit on the size of files stands in for a full disk: 8 blocks of 512 bytes.
@@ -465,7 +465,7 @@ fn a_block_that_failed_keeps_the_old_file_also_when_close_came_with_it() {
 }
 
 #[test]
-fn a_client_that_does_not_read_holds_up_no_writer_and_costs_little() {
+fn a_client_that_does_not_read_blocks_no_writer_and_costs_little() {
     let (server, place) = (Server::start(), Place::new());
     place.write("d/large", vec![b'x'; 5 * MIB]);
     place.write("d/medium", vec![b'x'; MIB]);
@@ -491,7 +491,7 @@ fn a_client_that_does_not_read_holds_up_no_writer_and_costs_little() {
 }
 
 #[test]
-fn work_that_nobody_waits_for_any_more_ends() {
+fn abandoned_file_work_is_cancelled() {
     let (server, place) = (Server::start(), Place::new());
     // Hashing it would take an hour.
     for name in ["cancelled", "cut"] {

@@ -60,7 +60,7 @@ fn tree(place: &Place) {
 }
 
 #[test]
-fn a_search_finds_lines_with_the_expressions_of_rust_and_says_what_it_left_out() {
+fn a_search_matches_lines_with_rust_regexes_and_reports_what_it_skipped() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     tree(&place);
@@ -71,7 +71,7 @@ fn a_search_finds_lines_with_the_expressions_of_rust_and_says_what_it_left_out()
     );
     assert_eq!((&answer["ignored"], &answer["binary"]), (&json!(3), &json!(1)), "{answer}");
     assert_eq!(answer["binaryFiles"], json!([place.uri("binary")]));
-    // The end of a line is one, whoever wrote it.
+    // Both kinds of line ends are recognized.
     let answer = search(&client, &place.uri("src"), &json!({"pattern": r"\{\}$"}));
     assert_eq!(lines(&place, &answer), ["src/deep/lib.rs:2:pub fn lib() -> u8 {}"]);
     let answer = search(&client, &place.uri(""), &json!({"pattern": "number", "report": "files"}));
@@ -158,7 +158,7 @@ fn complaint(place: &Place, answer: &Value) -> String {
 }
 
 #[test]
-fn ignore_files_are_used_within_limits_and_the_answer_says_what_is_not_used() {
+fn ignore_files_are_used_within_limits_and_skipped_ones_are_reported() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     for name in ["first", "last", "seen", ".git/config", "below/first"] {
@@ -189,7 +189,7 @@ fn ignore_files_are_used_within_limits_and_the_answer_says_what_is_not_used() {
 }
 
 #[test]
-fn long_lines_are_searched_completely_and_cut_around_the_match() {
+fn long_lines_are_searched_completely_and_truncated_around_the_match() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("long", format!("{}needle{}\n", "ä".repeat(500_000), "b".repeat(1_000_000)));
@@ -208,7 +208,7 @@ fn long_lines_are_searched_completely_and_cut_around_the_match() {
 }
 
 #[test]
-fn each_limit_ends_a_search_with_what_was_found_and_it_goes_on_from_there() {
+fn each_limit_ends_a_search_with_partial_results_and_it_can_be_continued() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     for name in ["a", "b", "c"] {
@@ -241,7 +241,7 @@ fn each_limit_ends_a_search_with_what_was_found_and_it_goes_on_from_there() {
 }
 
 #[test]
-fn nothing_but_files_is_opened_and_no_link_is_followed() {
+fn only_regular_files_are_opened_and_no_link_is_followed() {
     let (server, place, outside) = (Server::start(), Place::new(), Place::new());
     let client = server.client();
     outside.write("secret", "needle\n");

@@ -65,7 +65,7 @@ fn a_walk_is_breadth_first_and_sorted() {
 }
 
 #[test]
-fn links_to_directories_are_followed_when_asked_for_each_directory_once() {
+fn links_to_directories_are_followed_on_request_and_each_directory_visited_once() {
     let (server, place) = (Server::start(), tree());
     let client = server.client();
     let follow = json!({"followDirectorySymlinks": true});
@@ -97,7 +97,7 @@ fn links_to_directories_are_followed_when_asked_for_each_directory_once() {
 }
 
 #[test]
-fn a_root_that_is_no_directory_has_nothing_below_it() {
+fn a_root_that_is_not_a_directory_has_no_entries() {
     let (server, place) = (Server::start(), tree());
     let client = server.client();
     let nothing = json!({"entries": [], "errors": [], "truncated": false});
@@ -115,7 +115,7 @@ fn a_root_that_is_no_directory_has_nothing_below_it() {
 }
 
 #[test]
-fn a_walk_that_reaches_a_limit_says_so() {
+fn a_walk_reports_a_reached_limit() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     for name in ["w/a/1", "w/b/2", "w/c"] {
@@ -146,7 +146,7 @@ fn a_walk_that_reaches_a_limit_says_so() {
 }
 
 #[test]
-fn limits_that_cannot_be_are_refused_before_anything_else() {
+fn impossible_limits_are_refused_first() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     let zero = "filesystem walk limits must be greater than zero";
@@ -195,7 +195,7 @@ fn a_walk_ends_at_about_four_mebibytes() {
 }
 
 #[test]
-fn what_cannot_be_named_or_read_is_reported_and_the_walk_goes_on() {
+fn unnameable_and_unreadable_entries_are_reported_without_ending_the_walk() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.write("w/a/f", "");

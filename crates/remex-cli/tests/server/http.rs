@@ -30,7 +30,7 @@ fn other_methods_are_refused_with_405_where_the_path_exists() {
 }
 
 #[test]
-fn other_paths_do_not_exist_with_or_without_an_upgrade() {
+fn other_paths_are_404_with_or_without_an_upgrade() {
     let server = Server::start();
     for path in ["/readyz/", "/healthz/", "/x", "//", "/index.html"] {
         assert_eq!(status(&server, request("GET", path, &[])), 404, "{path}");
@@ -39,7 +39,7 @@ fn other_paths_do_not_exist_with_or_without_an_upgrade() {
 }
 
 #[test]
-fn an_upgrade_is_answered_as_the_standard_says_without_protocols_and_extensions() {
+fn an_upgrade_follows_the_standard_without_protocols_and_extensions() {
     let server = Server::start();
     let wishes = ["Sec-WebSocket-Protocol: chat", "Sec-WebSocket-Extensions: permessage-deflate"];
     let answer = exchange(server.address(), upgrade("/", &wishes)).expect("an answer");
@@ -52,7 +52,7 @@ fn an_upgrade_is_answered_as_the_standard_says_without_protocols_and_extensions(
 }
 
 #[test]
-fn the_names_and_lists_of_an_upgrade_are_case_insensitive() {
+fn upgrade_headers_are_case_insensitive() {
     let server = Server::start();
     let request = "GET / HTTP/1.1\r\nhost: LocalHost:80\r\nCONNECTION: keep-alive, UPGRADE\r\nupgrade: WebSocket\r\n\
                    sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -60,7 +60,7 @@ fn the_names_and_lists_of_an_upgrade_are_case_insensitive() {
 }
 
 #[test]
-fn the_root_wants_an_upgrade_to_version_13() {
+fn the_root_requires_an_upgrade_to_version_13() {
     let server = Server::start();
     assert_eq!(status(&server, request("GET", "/", &[])), 400);
     for version in ["12", "8", "0", "x"] {
@@ -72,7 +72,7 @@ fn the_root_wants_an_upgrade_to_version_13() {
 }
 
 #[test]
-fn whoever_comes_from_a_page_is_refused() {
+fn requests_from_web_pages_are_refused() {
     let server = Server::start();
     for origin in ["Origin: https://example.com", "Origin: null", "Origin:", "origin: http://127.0.0.1"] {
         for path in ["/", "/readyz", "/healthz", "/x"] {
@@ -84,7 +84,7 @@ fn whoever_comes_from_a_page_is_refused() {
 }
 
 #[test]
-fn bytes_that_are_not_http_disturb_nobody() {
+fn bytes_that_are_not_http_affect_no_other_connection() {
     let server = Server::start();
     let client = server.client();
     let too_long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(1 << 20));
@@ -112,7 +112,7 @@ fn bytes_that_are_not_http_disturb_nobody() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_disturbs_nobody() {
+fn an_idle_connection_affects_no_other() {
     let server = Server::start();
     let address = server.address().strip_prefix("ws://").unwrap();
     let silent: Vec<_> = (0..50).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();

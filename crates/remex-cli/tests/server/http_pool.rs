@@ -109,7 +109,7 @@ fn seen(web: &Web) -> Vec<String> {
 }
 
 #[test]
-fn redirects_are_followed_however_the_web_server_closes_connections() {
+fn redirects_survive_connections_closed_by_the_web_server() {
     let server = Server::start();
     let client = server.client();
     for closing in Closing::ALL {
@@ -125,7 +125,7 @@ fn redirects_are_followed_however_the_web_server_closes_connections() {
 }
 
 #[test]
-fn a_stream_is_asked_for_again_like_any_other_request() {
+fn a_streamed_request_is_retried_like_any_other() {
     let server = Server::start();
     let client = server.client();
     for closing in Closing::ALL {
@@ -146,7 +146,7 @@ fn a_stream_is_asked_for_again_like_any_other_request() {
 }
 
 #[test]
-fn a_redirected_post_is_sent_once_however_the_web_server_closes_connections() {
+fn a_redirected_post_is_sent_once_even_if_the_web_server_closes_connections() {
     let server = Server::start();
     let client = server.client();
     for closing in Closing::ALL {
@@ -161,7 +161,7 @@ fn a_redirected_post_is_sent_once_however_the_web_server_closes_connections() {
 }
 
 #[test]
-fn a_post_that_may_have_been_carried_out_is_not_repeated_and_the_error_says_so() {
+fn a_post_that_may_have_taken_effect_is_not_retried_and_the_error_says_so() {
     let server = Server::start();
     let client = server.client();
     for closing in [Closing::InsteadOfAnAnswer, Closing::ResetInsteadOfAnAnswer] {
@@ -178,7 +178,7 @@ fn a_post_that_may_have_been_carried_out_is_not_repeated_and_the_error_says_so()
 }
 
 #[test]
-fn a_web_server_that_never_answers_is_asked_twice_and_no_more() {
+fn an_unresponsive_web_server_is_tried_twice_at_most() {
     let server = Server::start();
     let client = server.client();
     let web = Web::start(|_, stream| hang_up(stream));

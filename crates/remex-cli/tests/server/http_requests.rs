@@ -75,7 +75,7 @@ fn redirecting(request: &WebRequest, stream: &mut TcpStream) {
 }
 
 #[test]
-fn a_request_is_sent_as_it_was_given() {
+fn a_request_is_sent_verbatim() {
     let (server, web) = (server(&[]), Web::answering(web_answer(200, &[], "ok")));
     let client = server.client();
     let host = web.address().to_string();
@@ -113,7 +113,7 @@ fn a_request_is_sent_as_it_was_given() {
 }
 
 #[test]
-fn a_request_without_the_usual_content_says_that_it_has_none() {
+fn a_request_without_its_usual_body_sends_a_zero_content_length() {
     let (server, web) = (server(&[]), Web::answering(web_answer(200, &[], "ok")));
     let client = server.client();
     for (method, body, length) in [
@@ -131,7 +131,7 @@ fn a_request_without_the_usual_content_says_that_it_has_none() {
 }
 
 #[test]
-fn an_answer_is_handed_on_as_it_came() {
+fn a_response_is_passed_on_verbatim() {
     let headers = b"HTTP/1.1 418 Teapot\r\nX-A: 1\r\nX-a: 2\r\nContent-Encoding: gzip\r\nTab: a\tb\r\nBinary: a\xffb\r\nEmpty:\r\nContent-Length: 4\r\n\r\n\x1f\x8b\0\xff";
     let (server, web) = (server(&[]), Web::answering(headers.as_slice()));
     let answer = fetch(&server.client(), &web.url("/"), json!({}));
@@ -147,7 +147,7 @@ fn an_answer_is_handed_on_as_it_came() {
 }
 
 #[test]
-fn every_status_is_an_answer() {
+fn every_status_is_a_response() {
     let (server, web) = (server(&[]), Web::start(redirecting));
     let client = server.client();
     for status in [200, 201, 300, 304, 305, 400, 401, 404, 500, 503] {
@@ -158,7 +158,7 @@ fn every_status_is_an_answer() {
 }
 
 #[test]
-fn wrong_requests_are_refused_before_anything_is_sent() {
+fn invalid_requests_are_refused_before_anything_is_sent() {
     let (server, web) = (server(&[]), Web::answering(web_answer(200, &[], "")));
     let client = server.client();
     let own = web.url("/");
@@ -209,7 +209,7 @@ fn wrong_requests_are_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn header_values_come_from_the_servers_environment_but_not_all_of_it() {
+fn only_permitted_server_variables_can_become_header_values() {
     let (server, web) = (
         server(&[("TOKEN", "s3cret"), ("EMPTY", ""), ("BAD", "a\nb"), ("OPENAI_API_KEY", "k")]),
         Web::answering(web_answer(200, &[], "")),
@@ -297,7 +297,7 @@ fn ten_redirects_are_followed_and_no_more() {
 }
 
 #[test]
-fn a_redirect_may_be_the_answer_itself() {
+fn a_redirect_can_be_returned_instead_of_followed() {
     let (server, web) = (server(&[]), Web::start(redirecting));
     let client = server.client();
     let stopped = fetch(&client, &web.url("/302?to=/end"), json!({"redirectPolicy": "stop"}));
@@ -313,7 +313,7 @@ fn a_redirect_may_be_the_answer_itself() {
 }
 
 #[test]
-fn secrets_stay_with_the_host_they_are_for() {
+fn secrets_are_not_sent_to_other_hosts() {
     let server = server(&[("TOKEN", "s3cret")]);
     let (own, foreign) = (Web::start(redirecting), Web::start(redirecting));
     let client = server.client();
@@ -342,7 +342,7 @@ fn secrets_stay_with_the_host_they_are_for() {
 }
 
 #[test]
-fn credentials_of_a_url_become_a_header_and_go_nowhere_else() {
+fn credentials_in_a_url_become_a_header_for_that_host_only() {
     let (server, web) = (server(&[]), Web::start(redirecting));
     let client = server.client();
     let with_credentials = web.url("/302?to=/end").replace("http://", "http://user:pass%20word@");
@@ -363,7 +363,7 @@ fn credentials_of_a_url_become_a_header_and_go_nowhere_else() {
 }
 
 #[test]
-fn an_exchange_ends_when_its_time_is_up() {
+fn an_exchange_times_out() {
     let web = Web::start(|request, stream| match request.target() {
         "/body" => {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nbegin").expect("it is read");
@@ -383,7 +383,7 @@ fn an_exchange_ends_when_its_time_is_up() {
 }
 
 #[test]
-fn failures_say_why() {
+fn failures_state_their_cause() {
     let free = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let nobody = format!("http://{}/", free.local_addr().expect("a listener has an address"));
     drop(free);
@@ -416,7 +416,7 @@ fn failures_say_why() {
 }
 
 #[test]
-fn a_body_that_no_message_could_carry_is_refused_with_advice() {
+fn a_body_too_large_for_a_message_is_refused_with_a_hint() {
     const MIB: usize = 1 << 20;
     let web = Web::start(|request, stream| {
         let len: usize = request.target()[1..].parse().unwrap_or(40 * MIB);
@@ -475,7 +475,7 @@ fn a_request_ends_when_its_client_cancels_it_or_goes_away() {
 }
 
 #[test]
-fn hundreds_of_requests_may_wait_while_others_are_answered() {
+fn hundreds_of_waiting_requests_do_not_block_others() {
     let (go, gone) = channel::<()>();
     let gone = Arc::new(std::sync::Mutex::new(gone));
     let web = Web::start(move |_, stream| {

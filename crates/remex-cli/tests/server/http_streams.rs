@@ -68,7 +68,7 @@ fn finish(client: &Client, request_id: &str) -> (Vec<u8>, Value) {
     })
 }
 
-/// A web server that sends what it is told, and tells when its client is gone.
+/// A web server that sends scripted chunks, and reports when its client disconnects.
 struct Puppet {
     web: Web,
     lines: Sender<Vec<u8>>,
@@ -131,7 +131,7 @@ fn flood(stream: &mut TcpStream, bytes: usize) {
 }
 
 #[test]
-fn a_client_that_tells_what_it_has_consumed_gets_sixteen_frames_ahead_of_it() {
+fn a_client_that_acknowledges_frames_gets_at_most_sixteen_ahead() {
     let server = server();
     let web = Web::start(|_, stream| flood(stream, 8 * MIB));
     let client = server.connect();
@@ -154,7 +154,7 @@ fn a_client_that_tells_what_it_has_consumed_gets_sixteen_frames_ahead_of_it() {
 }
 
 #[test]
-fn telling_how_far_a_body_was_consumed_without_the_capability_ends_the_connection() {
+fn acknowledging_a_body_without_the_capability_closes_the_connection() {
     let server = Server::start();
     let client = server.client();
     client.notify("flow/bodyConsumed", json!({"requestId": "r", "seq": 1}));
@@ -163,7 +163,7 @@ fn telling_how_far_a_body_was_consumed_without_the_capability_ends_the_connectio
 }
 
 #[test]
-fn a_body_is_forwarded_as_it_arrives_behind_its_answer() {
+fn a_body_is_forwarded_as_it_arrives_after_its_response() {
     let (server, puppet) = (server(), Puppet::new());
     let client = server.client();
     let id = client.send("http/request", params(&puppet.url(), "r\"1"));
@@ -197,7 +197,7 @@ fn an_empty_body_is_one_last_frame_and_a_redirect_may_be_streamed() {
 }
 
 #[test]
-fn a_body_that_ends_early_says_so_in_its_last_frame() {
+fn a_truncated_body_is_marked_in_its_last_frame() {
     let server = server();
     let client = server.client();
     let cut = Web::start(|_, stream| {
@@ -239,7 +239,7 @@ fn small_chunks_are_gathered_into_few_frames() {
 }
 
 #[test]
-fn the_id_of_a_stream_is_not_longer_than_a_kibibyte() {
+fn stream_ids_are_limited_to_a_kibibyte() {
     let (server, web) = (server(), Web::answering(web_answer(200, &[], "ok")));
     let client = server.client();
     let message = "http/request requestId is longer than 1024 bytes".to_owned();
@@ -250,7 +250,7 @@ fn the_id_of_a_stream_is_not_longer_than_a_kibibyte() {
 }
 
 #[test]
-fn an_id_belongs_to_one_stream_of_a_connection_until_its_last_frame() {
+fn a_stream_id_is_in_use_until_its_last_frame() {
     let (server, puppet) = (server(), Puppet::new());
     let web = Web::answering(web_answer(200, &[], "ok"));
     let client = server.client();
@@ -287,7 +287,7 @@ fn an_id_belongs_to_one_stream_of_a_connection_until_its_last_frame() {
 }
 
 #[test]
-fn a_stream_can_be_cancelled_before_and_after_its_answer() {
+fn a_stream_can_be_cancelled_before_and_after_its_response() {
     let server = server();
     let client = server.connect();
     client.initialize_with(json!({"clientName": "x", "resumeSessionId": null, "capabilities": ["cancel"]}));
@@ -311,7 +311,7 @@ fn a_stream_can_be_cancelled_before_and_after_its_answer() {
 }
 
 #[test]
-fn an_id_that_was_used_again_cancels_what_is_running_first() {
+fn cancelling_a_reused_id_cancels_the_running_request_first() {
     let server = server();
     let client = server.connect();
     client.initialize_with(json!({"clientName": "x", "resumeSessionId": null, "capabilities": ["cancel"]}));
@@ -340,7 +340,7 @@ fn an_id_that_was_used_again_cancels_what_is_running_first() {
 }
 
 #[test]
-fn a_web_server_is_left_at_once_when_the_client_does_not_read() {
+fn a_stalled_client_does_not_keep_the_web_server_connected() {
     let (tell, told) = channel();
     let web = Web::start(move |_, stream| {
         stream.set_write_timeout(Some(Duration::from_millis(200))).expect("a socket has a time-out");
@@ -399,7 +399,7 @@ fn a_stream_ends_with_its_connection() {
 }
 
 #[test]
-fn a_client_that_has_ended_its_side_gets_what_is_there_and_no_endless_wait() {
+fn a_half_closed_client_gets_what_is_buffered_without_an_endless_wait() {
     let mut command = support::program(&["serve", "--listen", "stdio"]);
     command.env("no_proxy", "*");
     let (mut server, client) = Server::launch_stdio(command);
@@ -416,7 +416,7 @@ fn a_client_that_has_ended_its_side_gets_what_is_there_and_no_endless_wait() {
 }
 
 #[test]
-fn a_connection_has_128_streams_and_a_clear_word_for_the_next() {
+fn a_connection_has_at_most_128_streams_and_the_next_is_a_clear_error() {
     let server = server();
     let client = server.client();
     let web = Web::start(|_, stream| {
@@ -443,7 +443,7 @@ fn resident_bytes(server: &Server) -> usize {
 }
 
 #[test]
-fn a_slow_reader_holds_up_its_own_streams_and_costs_little_memory() {
+fn a_slow_reader_delays_only_its_own_streams_and_costs_little_memory() {
     const STREAMS: usize = 8;
     let server = server();
     let web = Web::start(|_, stream| flood(stream, 256 * MIB));

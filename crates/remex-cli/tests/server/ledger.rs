@@ -311,7 +311,7 @@ impl Model {
             self.on_output(chunk["seq"].as_u64().expect("a chunk has a seq"), &chunk["chunk"]);
         }
         let next = reply["nextSeq"].as_u64().expect("a read says where to go on");
-        // The exit and the close are told only by what is missing between chunks.
+        // The exit and the close can only be inferred from missing numbers between chunks.
         let known = self.output.range(asked_after + 1..next).map(|(seq, _)| *seq).collect::<Vec<_>>();
         for seq in asked_after + 1..next {
             if known.binary_search(&seq).is_err()
@@ -489,7 +489,7 @@ fn play(case: &Case, servers: &Servers) {
     }
     let more = json!({"output": output, "durable": case.durable});
     if case.limited == Limited::Session {
-        // Closed processes whose output nobody has consumed use up a part of what the session may keep.
+        // Closed processes with unconsumed output use up a part of the retention of the session.
         for id in ["closed", "closed too"] {
             let params = start_params(id, &["/bin/sh", "-c", "head -c 60000 /dev/zero"]);
             reader.call("process/start", with(params, json!({"durable": false}))).expect("it starts");
@@ -553,7 +553,7 @@ fn play(case: &Case, servers: &Servers) {
 }
 
 #[test]
-fn whatever_happens_a_client_gets_every_byte_or_learns_which_it_will_never_get() {
+fn every_byte_is_delivered_or_reported_as_lost() {
     let number = |name: &str| env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
     let servers = Servers::start();
     if let Some(seed) = number("REMEX_LEDGER_SEED") {

@@ -13,7 +13,7 @@ const CLIENT_WITH_A_PROCESS: usize = 4;
 /// What a server has in the eyes of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Holdings {
-    /// Ended ones that nobody has waited for included.
+    /// Includes zombies.
     children: usize,
     threads: usize,
     descriptors: usize,

@@ -16,7 +16,7 @@ fn watched_shell(client: &Client, process_id: &str, script: &str) -> Watched {
 }
 
 #[test]
-fn a_signal_ends_the_server_in_order_and_its_processes_with_it() {
+fn a_signal_shuts_down_the_server_gracefully_with_its_processes() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut server = Server::start();
         let client = server.client();
@@ -32,7 +32,7 @@ fn a_signal_ends_the_server_in_order_and_its_processes_with_it() {
 }
 
 #[test]
-fn a_server_that_was_started_with_signals_ignored_ends_in_order_and_passes_none_of_that_on() {
+fn a_server_started_with_ignored_signals_shuts_down_gracefully_and_resets_them_in_children() {
     for signal in [Signal::TERM, Signal::INT] {
         // As `nohup` does, and a script that puts it into the background.
         let mut command = Command::new("sh");
@@ -51,7 +51,7 @@ fn a_server_that_was_started_with_signals_ignored_ends_in_order_and_passes_none_
 }
 
 #[test]
-fn a_server_without_processes_ends_at_once() {
+fn a_server_without_processes_shuts_down_at_once() {
     for (transport, mut server, client) in Server::on_every_transport() {
         client.initialize();
         let before = Instant::now();
@@ -64,7 +64,7 @@ fn a_server_without_processes_ends_at_once() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_does_not_keep_the_server_from_ending() {
+fn a_client_that_does_not_read_does_not_block_shutdown() {
     for (_, server, client) in Server::on_every_transport() {
         client.initialize();
         client.stop_reading();
@@ -75,7 +75,7 @@ fn a_client_that_reads_nothing_does_not_keep_the_server_from_ending() {
 }
 
 #[test]
-fn processes_of_detached_sessions_end_with_the_server_too() {
+fn processes_of_detached_sessions_end_with_the_server() {
     let server = Server::start();
     let client = server.client();
     let child = watched_shell(&client, "p", "");
@@ -85,7 +85,7 @@ fn processes_of_detached_sessions_end_with_the_server_too() {
 }
 
 #[test]
-fn children_that_left_their_group_and_session_end_with_the_server_too() {
+fn children_that_left_their_group_and_session_end_with_the_server() {
     let server = Server::start();
     let client = server.client();
     client.shell("p", "setsid sh -c 'setsid sleep 1000 & echo $!; exec sleep 1000' & wait");
@@ -95,7 +95,7 @@ fn children_that_left_their_group_and_session_end_with_the_server_too() {
 }
 
 #[test]
-fn processes_get_the_grace_that_was_asked_for() {
+fn processes_get_the_configured_grace_period() {
     let directory = tempfile::tempdir().unwrap();
     let note = directory.path().join("note");
     let server = Server::serve(&["--shutdown-grace", "60s"]);
@@ -136,7 +136,7 @@ fn a_second_signal_kills_at_once() {
 }
 
 #[test]
-fn the_end_of_stdin_ends_the_server_where_that_was_asked_for() {
+fn end_of_stdin_stops_the_server_on_request() {
     let mut command = program(&["serve", "--exit-on-stdin-close"]);
     command.stdin(Stdio::piped());
     let mut server = Server::launch(command, 1);
@@ -148,7 +148,7 @@ fn the_end_of_stdin_ends_the_server_where_that_was_asked_for() {
 }
 
 #[test]
-fn the_end_of_stdin_means_nothing_otherwise() {
+fn end_of_stdin_is_ignored_by_default() {
     let mut command = program(&["serve"]);
     command.stdin(Stdio::piped());
     let mut server = Server::launch(command, 1);

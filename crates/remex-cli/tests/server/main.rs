@@ -1,6 +1,6 @@
 //! The server as clients see it: the real program, and messages that are written down by hand.
 //!
-//! These are one test program, because each would compile and link the harness anew.
+//! These are one test program, because each would compile and link the harness again.
 
 mod admission;
 mod attacks;

@@ -130,7 +130,7 @@ fn a_listed_host_is_reached_by_every_protocol_and_others_are_refused() {
 }
 
 #[test]
-fn there_is_no_other_way_out() {
+fn there_is_no_route_around_the_proxy() {
     let (server, host) = (Server::unix(&[]), Host::start());
     let client = server.client();
     let port = host.port();
@@ -173,7 +173,7 @@ fn there_is_no_other_way_out() {
 }
 
 #[test]
-fn names_are_looked_up_by_the_server_and_lead_nowhere_else() {
+fn names_are_resolved_by_the_server_only() {
     let host = Host::start();
     let (directory, port) = (tempfile::tempdir().expect("a directory can be made"), host.port());
     let table = directory.path().join("hosts");
@@ -225,7 +225,7 @@ fn names_are_looked_up_by_the_server_and_lead_nowhere_else() {
 }
 
 #[test]
-fn odd_requests_reach_nobody() {
+fn malformed_proxy_requests_are_not_forwarded() {
     let (server, host) = (Server::unix(&[]), Host::start());
     let client = server.client();
     let port = host.port();
@@ -280,7 +280,7 @@ fn each_jail_has_a_proxy_of_its_own() {
 }
 
 #[test]
-fn what_was_left_running_keeps_its_proxy_and_nothing_is_left_after_it() {
+fn a_background_process_keeps_its_proxy_and_leaves_nothing_behind() {
     let (server, host) = (Server::unix(&[]), Host::start());
     let client = server.client();
     let descriptors = || fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("the server runs").count();
@@ -303,7 +303,7 @@ fn what_was_left_running_keeps_its_proxy_and_nothing_is_left_after_it() {
     wait_until("the answer", || directory.path().join("answer").exists());
     let answer = fs::read_to_string(directory.path().join("answer")).expect("it is there");
     assert!(answer.contains("reached "), "{answer}");
-    // A program that does not exist, one that is killed with open connections, and one that waits for nobody.
+    // A program that does not exist, and one that is killed with open connections.
     let missing = with(start_params("missing", &["/does/not/exist"]), allow(&["127.0.0.1"]));
     client.call("process/start", missing).unwrap_err();
     let script = format!(
@@ -325,7 +325,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_thousand_connections_of_one_process_harm_no_other() {
+fn a_thousand_connections_of_one_process_do_not_affect_others() {
     let (server, host) = (Server::unix(&[]), Host::start());
     let client = server.client();
     let listed = host.address.to_string();
@@ -362,7 +362,7 @@ fn a_large_transfer_is_complete() {
 }
 
 #[test]
-fn a_list_that_means_nothing_is_refused_and_nothing_runs() {
+fn an_invalid_host_list_is_refused_and_nothing_runs() {
     let server = Server::unix(&[]);
     let client = server.client();
     for (hosts, part) in [

@@ -39,7 +39,7 @@ fn message_nested(levels: usize) -> String {
 }
 
 #[test]
-fn a_malformed_message_is_answered_and_the_connection_lives_on() {
+fn a_malformed_message_is_answered_and_the_connection_stays_open() {
     let too_many = message_of(262_145);
     let too_deep = message_nested(128);
     let malformed = [
@@ -122,7 +122,7 @@ fn bytes_that_are_not_utf8_are_malformed() {
 }
 
 #[test]
-fn the_most_that_is_allowed_is_allowed() {
+fn limits_are_inclusive() {
     let numbers =
         r#"{"id":"numbers","method":"no/such","params":[18446744073709551615,-9223372036854775808,1e308]}"#;
     for (transport, _server, client) in Server::on_every_transport() {
@@ -137,7 +137,7 @@ fn the_most_that_is_allowed_is_allowed() {
 }
 
 #[test]
-fn a_line_as_long_as_allowed_is_read_and_a_longer_one_skipped() {
+fn a_line_at_the_limit_is_read_and_a_longer_one_skipped() {
     let (start, end) = (r#"{"id":"long","method":"no/such","params":""#, r#""}"#);
     let filler = "x".repeat(MAX_MESSAGE_LEN - start.len() - end.len());
     let longest = format!("{start}{filler}{end}");
@@ -170,7 +170,7 @@ fn a_websocket_message_that_is_too_long_closes_with_1009() {
 }
 
 #[test]
-fn a_websocket_message_of_fragments_that_add_up_to_too_much_closes_with_1009() {
+fn a_fragmented_websocket_message_over_the_limit_closes_with_1009() {
     let server = Server::start();
     let client = server.client();
     let len = u64::try_from(MAX_MESSAGE_LEN).unwrap();
@@ -256,7 +256,7 @@ fn requests_are_read_while_the_client_reads_nothing_and_answered_when_it_does() 
 }
 
 #[test]
-fn an_id_comes_back_as_it_was_sent() {
+fn a_request_id_is_echoed_verbatim() {
     let ids = [
         json!(0),
         json!(-7),
@@ -324,7 +324,7 @@ fn parameters_are_checked_before_the_handshake() {
 }
 
 #[test]
-fn the_handshake_is_asked_for_step_by_step() {
+fn requests_before_the_handshake_are_refused_with_the_missing_step() {
     let server = Server::start();
     let client = server.connect();
     let requests = [
@@ -364,7 +364,7 @@ fn the_handshake_is_asked_for_step_by_step() {
 }
 
 #[test]
-fn the_whole_handshake_may_be_pipelined_and_each_request_is_judged_at_its_place() {
+fn the_handshake_may_be_pipelined_and_each_request_is_checked_in_order() {
     for (transport, _server, client) in Server::on_every_transport() {
         let early = client.send("process/list", json!({}));
         let hello = client.send("initialize", json!({"clientName": "x", "resumeSessionId": null}));
@@ -381,7 +381,7 @@ fn the_whole_handshake_may_be_pipelined_and_each_request_is_judged_at_its_place(
 }
 
 #[test]
-fn what_no_client_may_send_closes_the_connection_and_the_session_can_be_resumed() {
+fn a_protocol_violation_closes_the_connection_but_the_session_can_be_resumed() {
     for text in [
         r#"{"method":"no/such"}"#,
         r#"{"method":"process/list","params":{}}"#,
@@ -415,7 +415,7 @@ fn initialized_before_initialize_closes_the_connection() {
 }
 
 #[test]
-fn base64_is_taken_strictly() {
+fn base64_is_parsed_strictly() {
     let server = Server::start();
     let client = server.client();
     client.start("cat", &["cat"], json!({"pipeStdin": true}));
@@ -432,7 +432,7 @@ fn base64_is_taken_strictly() {
 }
 
 #[test]
-fn wrong_parameters_are_refused_with_the_reason() {
+fn invalid_parameters_are_refused_with_the_reason() {
     let server = Server::start();
     let client = server.client();
     let start = || start_params("p", &["true"]);
@@ -493,7 +493,7 @@ fn wrong_parameters_are_refused_with_the_reason() {
 }
 
 #[test]
-fn an_error_has_a_stable_word_for_machines() {
+fn an_error_has_a_stable_code_for_programs() {
     let server = Server::start();
     let client = server.client();
     for method in ["process/read", "process/wait", "process/snapshot", "process/closeStdin"] {

@@ -39,7 +39,7 @@ fn told(client: &Client, process_id: &str) -> (Vec<String>, String) {
 }
 
 #[test]
-fn processes_that_are_not_named_start_where_the_observer_says() {
+fn the_observer_chooses_the_start_of_unnamed_processes() {
     let server = Server::start();
     let (observer, _) = client_with_session(&server);
     let (client, session) = client_with_session(&server);
@@ -52,7 +52,7 @@ fn processes_that_are_not_named_start_where_the_observer_says() {
 }
 
 #[test]
-fn an_observer_is_told_that_the_session_has_ended() {
+fn an_observer_is_notified_when_the_session_ends() {
     let server = Server::start();
     let (observer, _) = client_with_session(&server);
     let (client, session) = client_with_session(&server);
@@ -100,7 +100,7 @@ fn an_observer_gets_the_notifications_of_the_other_session_with_its_name() {
 }
 
 #[test]
-fn an_observer_begins_where_it_wants_to() {
+fn an_observer_chooses_its_start_position() {
     let server = Server::start();
     let (client, session) = client_with_session(&server);
     for process in ["named", "not named"] {
@@ -127,7 +127,7 @@ fn an_observer_begins_where_it_wants_to() {
 }
 
 #[test]
-fn looking_ends_when_the_observer_says_so() {
+fn an_observer_can_stop_observing() {
     let server = Server::start();
     let (client, session) = client_with_session(&server);
     let observer = server.client();
@@ -149,7 +149,7 @@ fn looking_ends_when_the_observer_says_so() {
 }
 
 #[test]
-fn many_may_look_at_the_same_session_and_a_cut_is_nothing_to_them() {
+fn several_observers_of_one_session_are_unaffected_by_its_disconnects() {
     let server = Server::start();
     let (client, session) = client_with_session(&server);
     let observers: Vec<_> = (0..10).map(|_| server.client()).collect();
@@ -212,7 +212,7 @@ fn requests_may_name_another_session_of_the_same_owner() {
 }
 
 #[test]
-fn an_observer_that_falls_behind_gets_a_gap_and_slows_nobody() {
+fn a_slow_observer_gets_a_gap_and_slows_no_other() {
     for server in [Server::start(), Server::unix(&[])] {
         let (client, session) = client_with_session(&server);
         let (mut observer, _) = Reader::initialized(
@@ -251,7 +251,7 @@ fn an_observer_that_falls_behind_gets_a_gap_and_slows_nobody() {
 }
 
 #[test]
-fn only_what_is_there_and_not_ones_own_can_be_observed() {
+fn only_existing_sessions_other_than_its_own_can_be_observed() {
     let server = Server::start();
     let (client, own) = client_with_session(&server);
     let error = client.call("session/observe", json!({"sessionId": "nobody"})).unwrap_err();

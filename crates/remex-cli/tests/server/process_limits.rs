@@ -28,7 +28,7 @@ fn kinds() -> [(&'static str, Value); 2] {
 }
 
 #[test]
-fn cpu_time_ends_with_a_signal_that_can_be_handled_and_then_with_one_that_cannot() {
+fn exceeding_cpu_time_sends_sigxcpu_and_then_sigkill() {
     let server = Server::start();
     let client = server.client();
     let limits = json!({"cpuSeconds": 1});
@@ -45,7 +45,7 @@ fn cpu_time_ends_with_a_signal_that_can_be_handled_and_then_with_one_that_cannot
 }
 
 #[test]
-fn each_limit_is_what_the_process_and_its_descendants_see() {
+fn each_limit_applies_to_the_process_and_its_descendants() {
     let server = Server::start();
     let client = server.client();
     let limits = json!({"cpuSeconds": 7, "memoryBytes": 1 << 30, "openFiles": 33, "fileBytes": 1 << 20});
@@ -66,7 +66,7 @@ fn each_limit_is_what_the_process_and_its_descendants_see() {
 }
 
 #[test]
-fn what_exceeds_a_limit_fails_in_the_process() {
+fn exceeding_a_limit_fails_inside_the_process() {
     let server = Server::start();
     let client = server.client();
     let memory = json!({"memoryBytes": 64 << 20});
@@ -91,7 +91,7 @@ fn what_exceeds_a_limit_fails_in_the_process() {
 }
 
 #[test]
-fn processes_are_counted_for_an_ordinary_user_and_the_limit_is_refused_for_root() {
+fn a_process_limit_works_for_ordinary_users_and_is_refused_for_root() {
     let limits = json!({"processes": 1});
     if geteuid().is_root() {
         let server = Server::serve(&["--cgroup", "none"]);
@@ -120,7 +120,7 @@ fn processes_are_counted_for_an_ordinary_user_and_the_limit_is_refused_for_root(
 }
 
 #[test]
-fn a_limit_that_is_no_limit_is_refused_by_its_name() {
+fn an_invalid_limit_is_refused_by_name() {
     let server = Server::start();
     let client = server.client();
     for (limits, part) in [
@@ -153,7 +153,7 @@ fn a_limit_that_is_no_limit_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_limit_above_that_of_the_server_is_refused() {
+fn a_limit_above_the_servers_own_is_refused() {
     let server = Limits::descriptors(300).serve(&[]);
     let client = server.client();
     let params = |count: u64| {
@@ -170,7 +170,7 @@ fn a_limit_above_that_of_the_server_is_refused() {
 }
 
 #[test]
-fn a_repeated_start_with_limits_is_answered_with_the_first() {
+fn a_repeated_start_with_limits_returns_the_first_process() {
     let server = Server::start();
     let client = server.client();
     let params = with(
@@ -230,7 +230,7 @@ impl Drop for CgroupDirectory {
 }
 
 #[test]
-fn a_cgroup_bounds_memory_and_processes_of_the_whole_tree() {
+fn a_cgroup_limits_memory_and_processes_of_the_whole_tree() {
     let Some(cgroup) = CgroupDirectory::new("bounds") else {
         // This host offers none, and the server says what it does instead.
         let server = Server::serve(&["--cgroup", "auto"]);
@@ -281,7 +281,7 @@ fn a_cgroup_bounds_memory_and_processes_of_the_whole_tree() {
 }
 
 #[test]
-fn a_server_divides_its_own_cgroup_only_if_that_is_delegated() {
+fn a_server_creates_child_cgroups_only_if_its_own_is_delegated() {
     let membership = |server: &Server| {
         fs::read_to_string(format!("/proc/{}/cgroup", server.pid())).expect("the server runs")
     };

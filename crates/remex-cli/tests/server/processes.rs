@@ -53,7 +53,7 @@ fn a_process_ends_with_its_own_code_or_that_of_its_signal() {
 }
 
 #[test]
-fn words_that_are_not_utf_8_are_passed_and_listed() {
+fn arguments_that_are_not_utf_8_are_passed_and_listed() {
     let server = Server::start();
     let client = server.client();
     let words = ["printf".as_bytes(), b"%s", b"caf\xe9"].map(encode);
@@ -66,7 +66,7 @@ fn words_that_are_not_utf_8_are_passed_and_listed() {
 }
 
 #[test]
-fn usage_tells_what_a_process_used() {
+fn usage_reports_the_resources_of_a_process() {
     let server = Server::start();
     let client = server.client();
     let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done";
@@ -77,7 +77,7 @@ fn usage_tells_what_a_process_used() {
 }
 
 #[test]
-fn a_process_gets_exactly_the_environment_asked_for() {
+fn a_process_gets_exactly_the_requested_environment() {
     let server = Server::start();
     let client = server.client();
     for tty in [false, true] {
@@ -95,7 +95,7 @@ fn a_process_gets_exactly_the_environment_asked_for() {
 }
 
 #[test]
-fn a_policy_lets_through_what_it_says_of_the_servers_environment() {
+fn an_environment_policy_selects_variables_of_the_server() {
     let mut command = program(&["serve"]);
     command.stdin(Stdio::null()).env_clear();
     command.envs([
@@ -139,7 +139,7 @@ fn a_policy_lets_through_what_it_says_of_the_servers_environment() {
 }
 
 #[test]
-fn no_descriptor_of_the_server_reaches_a_child() {
+fn no_descriptor_of_the_server_leaks_into_a_child() {
     let server = Server::start();
     let others: Vec<_> = (0..5).map(|_| server.client()).collect();
     for (other, tty) in others.iter().zip([false, true, false, true, false]) {
@@ -157,7 +157,7 @@ fn no_descriptor_of_the_server_reaches_a_child() {
 }
 
 #[test]
-fn a_child_begins_with_clean_signals_in_a_session_of_its_own() {
+fn a_child_starts_with_default_signals_in_its_own_session() {
     let server = Server::start();
     let client = server.client();
     for tty in [false, true] {
@@ -179,7 +179,7 @@ fn a_child_begins_with_clean_signals_in_a_session_of_its_own() {
 }
 
 #[test]
-fn stdin_is_empty_unless_asked_for() {
+fn stdin_is_empty_unless_requested() {
     let server = Server::start();
     let client = server.client();
     assert_eq!(run(&client, "cat", &["/bin/cat"], json!({})).exit_code(), 0);
@@ -188,7 +188,7 @@ fn stdin_is_empty_unless_asked_for() {
 }
 
 #[test]
-fn a_program_sees_the_name_it_was_given() {
+fn a_program_sees_the_given_argv0() {
     let server = Server::start();
     let client = server.client();
     let argv = ["/bin/sh", "-c", "echo $0"];
@@ -199,7 +199,7 @@ fn a_program_sees_the_name_it_was_given() {
 }
 
 #[test]
-fn a_program_without_a_slash_is_searched_in_the_path_of_its_environment() {
+fn a_bare_program_name_is_searched_in_the_path_of_its_environment() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("greet");
     fs::write(&script, "#!/bin/sh\necho greetings\n").unwrap();
@@ -216,7 +216,7 @@ fn a_program_without_a_slash_is_searched_in_the_path_of_its_environment() {
 }
 
 #[test]
-fn a_process_runs_where_it_was_told_to() {
+fn a_process_runs_in_the_requested_directory() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().canonicalize().unwrap().join("a b");
     fs::create_dir(&place).unwrap();
@@ -228,7 +228,7 @@ fn a_process_runs_where_it_was_told_to() {
 }
 
 #[test]
-fn a_start_that_fails_tells_why_and_leaves_the_id_free() {
+fn a_failed_start_states_the_cause_and_frees_its_id() {
     let directory = tempfile::tempdir().unwrap();
     let plain = directory.path().join("plain");
     fs::write(&plain, "no program").unwrap();
@@ -284,7 +284,7 @@ fn a_start_that_fails_tells_why_and_leaves_the_id_free() {
 }
 
 #[test]
-fn a_server_without_descriptors_says_so_and_recovers() {
+fn a_server_out_of_descriptors_reports_it_and_recovers() {
     let mut command = std::process::Command::new("/bin/sh");
     command.args(["-c", "ulimit -n 80; exec \"$0\" serve", env!("CARGO_BIN_EXE_remex")]).stdin(Stdio::null());
     let server = Server::launch(command, 1);
@@ -313,7 +313,7 @@ fn a_server_without_descriptors_says_so_and_recovers() {
 }
 
 #[test]
-fn everything_about_a_process_can_be_sent_in_one_go() {
+fn all_requests_for_a_process_can_be_pipelined() {
     for (transport, _server, client) in Server::on_every_transport() {
         client.initialize();
         let start = with(start_params("p", &["/bin/cat"]), json!({"pipeStdin": true}));
@@ -348,7 +348,7 @@ fn an_id_is_taken_while_its_process_is_remembered() {
 }
 
 #[test]
-fn a_closed_process_is_forgotten_when_its_time_is_up() {
+fn a_closed_process_is_forgotten_after_its_retention() {
     let server = Server::start();
     let client = server.client();
     let short = json!({"output": {"retainMs": 0}});
@@ -367,7 +367,7 @@ fn a_closed_process_is_forgotten_when_its_time_is_up() {
 }
 
 #[test]
-fn a_write_tells_what_became_of_it() {
+fn a_write_returns_its_status() {
     let server = Server::start();
     let client = server.client();
     assert_eq!(write_status(&client, "nobody", "w", "x"), "unknownProcess");
@@ -387,7 +387,7 @@ fn a_write_tells_what_became_of_it() {
 }
 
 #[test]
-fn a_write_that_is_repeated_is_written_once_even_after_a_cut() {
+fn a_repeated_write_is_applied_once_even_after_a_disconnect() {
     let server = Server::start();
     let client = server.connect();
     let session = client.initialize()["sessionId"].as_str().unwrap().to_owned();
@@ -410,7 +410,7 @@ fn a_write_that_is_repeated_is_written_once_even_after_a_cut() {
 }
 
 #[test]
-fn the_end_of_input_comes_after_everything_written_before() {
+fn end_of_input_follows_everything_written_before() {
     let server = Server::start();
     let client = server.client();
     client.start("p", &["/usr/bin/wc", "-c"], json!({"pipeStdin": true}));
@@ -428,7 +428,7 @@ fn the_end_of_input_comes_after_everything_written_before() {
 }
 
 #[test]
-fn sixteen_mebibytes_of_input_wait_for_a_slow_reader() {
+fn sixteen_mebibytes_of_input_are_buffered_for_a_slow_reader() {
     let directory = tempfile::tempdir().unwrap();
     let gate = directory.path().join("gate");
     let server = Server::start();
@@ -441,7 +441,7 @@ fn sixteen_mebibytes_of_input_wait_for_a_slow_reader() {
     let writes: Vec<_> =
         blocks.iter().enumerate().map(|(n, block)| write(&client, "p", &n.to_string(), block)).collect();
     let close = client.send("process/closeStdin", json!({"processId": "p"}));
-    // Nobody else waits for it.
+    // Other processes are not blocked by it.
     assert_eq!(run(&client, "q", &["/bin/echo", "fine"], json!({})).text(), "fine\n");
     fs::write(gate, "").unwrap();
     for id in writes.iter().chain([&close]) {
@@ -457,7 +457,7 @@ fn sixteen_mebibytes_of_input_wait_for_a_slow_reader() {
 }
 
 #[test]
-fn a_child_that_never_reads_holds_up_nobody() {
+fn a_child_that_never_reads_blocks_no_other() {
     let server = Server::start();
     let client = server.client();
     client.start("stuck", &["/bin/sleep", "1000"], json!({"pipeStdin": true}));
@@ -482,7 +482,7 @@ fn a_child_that_never_reads_holds_up_nobody() {
 }
 
 #[test]
-fn a_start_that_is_repeated_runs_once() {
+fn a_repeated_start_runs_once() {
     let directory = tempfile::tempdir().unwrap();
     let trace = directory.path().join("trace");
     let script = format!("echo once >> {}", trace.display());
@@ -513,7 +513,7 @@ fn a_start_that_is_repeated_runs_once() {
 }
 
 #[test]
-fn a_failed_start_that_is_repeated_fails_again_without_a_try() {
+fn a_repeated_failed_start_fails_again_without_an_attempt() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("program").display().to_string();
     let server = Server::start();
@@ -532,7 +532,7 @@ fn a_failed_start_that_is_repeated_fails_again_without_a_try() {
 }
 
 #[test]
-fn the_answer_comes_first_then_output_exit_and_close_in_order() {
+fn the_response_precedes_output_exit_and_close() {
     for (transport, _server, client) in Server::on_every_transport() {
         client.initialize();
         for n in 0..100 {
@@ -564,7 +564,7 @@ fn the_answer_comes_first_then_output_exit_and_close_in_order() {
 }
 
 #[test]
-fn a_list_is_in_the_order_of_the_starts() {
+fn processes_are_listed_in_start_order() {
     let server = Server::start();
     let client = server.client();
     // Several of them begin in the same millisecond.

@@ -111,7 +111,7 @@ fn a_limit_never_splits_a_chunk_and_the_next_seq_is_a_lossless_cursor() {
 }
 
 #[test]
-fn wrong_questions_are_refused() {
+fn invalid_reads_and_waits_are_refused() {
     let server = Server::start();
     let client = server.client();
     cat_that_said(&client, "p", &[]);
@@ -135,7 +135,7 @@ fn wrong_questions_are_refused() {
 }
 
 #[test]
-fn a_long_poll_waits_for_output_exit_or_close_and_holds_up_nobody() {
+fn a_long_poll_waits_for_output_exit_or_close_without_blocking_others() {
     for (transport, _server, client) in Server::on_every_transport() {
         client.initialize();
         cat_that_said(&client, "p", &["one"]);
@@ -168,7 +168,7 @@ fn a_long_poll_waits_for_output_exit_or_close_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_long_poll_comes_back_with_nothing_when_its_time_is_up() {
+fn a_long_poll_returns_empty_at_its_timeout() {
     let server = Server::start();
     let client = server.client();
     cat_that_said(&client, "p", &["one"]);
@@ -177,7 +177,7 @@ fn a_long_poll_comes_back_with_nothing_when_its_time_is_up() {
 }
 
 #[test]
-fn waiting_for_the_exit_ends_with_it() {
+fn waiting_for_the_exit_returns_at_the_exit() {
     let server = Server::start();
     let client = server.client();
     client.start("p", &["/bin/sh", "-c", "read line; exit 4"], json!({"pipeStdin": true}));
@@ -204,7 +204,7 @@ fn waiting_for_the_exit_ends_with_it() {
 }
 
 #[test]
-fn waiting_for_the_close_outlasts_the_exit() {
+fn waiting_for_the_close_does_not_end_at_the_exit() {
     let server = Server::start();
     let client = server.client();
     client.shell("p", "sleep 1000 & exit 5");
@@ -219,7 +219,7 @@ fn waiting_for_the_close_outlasts_the_exit() {
 }
 
 #[test]
-fn waiting_for_output_matches_over_the_borders_of_chunks() {
+fn waiting_for_output_matches_across_chunk_boundaries() {
     let server = Server::start();
     let client = server.client();
     let output = |regex: &str, after: Value| json!({"output": {"regex": regex, "afterSeq": after}});
@@ -254,7 +254,7 @@ fn waiting_for_output_matches_over_the_borders_of_chunks() {
 }
 
 #[test]
-fn waiting_for_output_that_comes_once_in_a_flood() {
+fn waiting_for_output_finds_a_single_match_in_a_flood() {
     let server = Server::start();
     let client = server.client();
     let flood = "read go; seq 1 200000; echo needle; seq 1 200000";
@@ -268,7 +268,7 @@ fn waiting_for_output_that_comes_once_in_a_flood() {
 }
 
 #[test]
-fn a_wait_in_a_flood_ends_when_its_time_is_up() {
+fn a_wait_during_a_flood_times_out() {
     let server = Server::start();
     let client = server.client();
     client.start("p", &["/usr/bin/yes"], json!({}));
@@ -279,7 +279,7 @@ fn a_wait_in_a_flood_ends_when_its_time_is_up() {
 }
 
 #[test]
-fn waiting_for_silence_ends_when_nothing_was_said_for_so_long() {
+fn waiting_for_silence_ends_after_a_quiet_period() {
     let server = Server::start();
     let client = server.client();
     client.shell("p", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.05; done; exec sleep 1000");
@@ -292,7 +292,7 @@ fn waiting_for_silence_ends_when_nothing_was_said_for_so_long() {
 }
 
 #[test]
-fn a_snapshot_shows_each_stream_by_itself() {
+fn a_snapshot_shows_each_stream_separately() {
     let server = Server::start();
     let client = server.client();
     client.start("p", &["/bin/sh", "-c", "echo out; echo err >&2; read line"], json!({"pipeStdin": true}));
@@ -321,7 +321,7 @@ fn a_snapshot_shows_each_stream_by_itself() {
 }
 
 #[test]
-fn a_snapshot_keeps_head_and_tail_and_counts_the_middle() {
+fn a_snapshot_keeps_head_and_tail_and_counts_the_omitted_middle() {
     let server = Server::start();
     let client = server.client();
     client.shell("p", "seq 1 500000");
@@ -339,7 +339,7 @@ fn a_snapshot_keeps_head_and_tail_and_counts_the_middle() {
 }
 
 #[test]
-fn the_list_tells_what_is_known_of_each_process() {
+fn the_list_describes_each_process() {
     let server = Server::start();
     let client = server.connect();
     let session = client.initialize()["sessionId"].clone();
@@ -389,7 +389,7 @@ fn the_list_tells_what_is_known_of_each_process() {
 }
 
 #[test]
-fn a_request_that_is_taken_back_ends_with_an_error() {
+fn a_cancelled_request_fails() {
     for (transport, _server, client) in Server::on_every_transport() {
         client
             .initialize_with(json!({"clientName": "x", "resumeSessionId": null, "capabilities": ["cancel"]}));

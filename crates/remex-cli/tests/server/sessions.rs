@@ -52,7 +52,7 @@ fn listed(client: &Client) -> Vec<Value> {
 }
 
 #[test]
-fn a_session_that_nobody_resumes_ends_with_all_it_started() {
+fn an_unresumed_session_expires_with_all_its_processes() {
     let server = Server::start();
     let (client, session) = client_with_session(&server, json!({"detachTtlMs": 100}));
     let family = start_with_daemon(&client, "p");
@@ -68,7 +68,7 @@ fn a_session_that_nobody_resumes_ends_with_all_it_started() {
 }
 
 #[test]
-fn a_resume_puts_the_end_off_for_good() {
+fn a_resume_cancels_the_expiry() {
     let server = Server::start();
     let (client, session) = client_with_session(&server, json!({"detachTtlMs": 1000}));
     let [shell, daemon] = start_with_daemon(&client, "p");
@@ -82,7 +82,7 @@ fn a_resume_puts_the_end_off_for_good() {
 }
 
 #[test]
-fn what_is_said_while_nobody_listens_can_be_read_afterwards() {
+fn output_during_a_disconnect_can_be_read_afterwards() {
     for server in [Server::start(), Server::unix(&[])] {
         let (client, session) = client_with_session(&server, json!({}));
         let directory = tempfile::tempdir().unwrap();
@@ -124,11 +124,11 @@ fn what_is_said_while_nobody_listens_can_be_read_afterwards() {
 }
 
 #[test]
-fn one_of_many_who_want_a_session_gets_it() {
+fn one_of_many_concurrent_resumes_wins() {
     for server in [Server::start(), Server::unix(&[])] {
         let (client, session) = client_with_session(&server, json!({}));
         client.cut();
-        // Wait until it is free, so that everybody has the same chance.
+        // Wait until it is free, so that all clients have the same chance.
         let onlooker = server.client();
         while listed(&onlooker).iter().any(|entry| entry["sessionId"] == session && entry["attached"] == true)
         {
@@ -145,7 +145,7 @@ fn one_of_many_who_want_a_session_gets_it() {
 }
 
 #[test]
-fn a_session_can_be_taken_over_and_the_loser_is_told() {
+fn a_session_can_be_taken_over_and_the_previous_holder_is_notified() {
     for server in [Server::start(), Server::unix(&[])] {
         let (loser, session) = client_with_session(&server, json!({}));
         loser.start("p", &["/bin/cat"], json!({"pipeStdin": true}));
@@ -167,7 +167,7 @@ fn a_session_can_be_taken_over_and_the_loser_is_told() {
 }
 
 #[test]
-fn taking_over_what_nobody_holds_is_a_resume() {
+fn taking_over_a_detached_session_is_a_resume() {
     let server = Server::start();
     let (client, session) = client_with_session(&server, json!({}));
     client.cut();
@@ -177,12 +177,12 @@ fn taking_over_what_nobody_holds_is_a_resume() {
 }
 
 #[test]
-fn a_holder_that_vanished_without_a_word_is_replaced_and_a_living_one_is_not() {
+fn a_dead_connection_loses_its_session_and_a_live_one_keeps_it() {
     let server = Server::start();
     let unix = Server::unix(&[]);
     for (server, capabilities) in [(&server, json!([])), (&unix, json!(["acks"]))] {
         let answer = new_session(json!({"capabilities": capabilities}));
-        // Its socket stays open, but nobody reads it, so no question is answered.
+        // Its socket stays open but is not read, so no request is answered.
         let (mut vanished, answer) = Reader::initialized(server.address(), answer);
         vanished.call("session/list", json!({})).unwrap();
         let session = answer["sessionId"].as_str().unwrap();
@@ -203,7 +203,7 @@ fn a_holder_that_vanished_without_a_word_is_replaced_and_a_living_one_is_not() {
 }
 
 #[test]
-fn the_list_of_sessions_tells_who_and_until_when() {
+fn the_list_of_sessions_shows_owners_and_deadlines() {
     let server = Server::start();
     let (client, own) = client_with_session(&server, json!({"sessionName": "own"}));
     let (other, away) = client_with_session(&server, json!({"detachTtlMs": 60_000, "clientName": "other"}));
@@ -231,7 +231,7 @@ fn the_list_of_sessions_tells_who_and_until_when() {
 }
 
 #[test]
-fn another_connection_lets_a_session_without_one_live_longer_and_never_shorter() {
+fn another_connection_can_extend_a_detached_session_but_not_shorten_it() {
     let server = Server::start();
     let (client, session) = client_with_session(&server, json!({"detachTtlMs": 60_000}));
     client.shell("p", "exec sleep 1000");
@@ -261,7 +261,7 @@ fn another_connection_lets_a_session_without_one_live_longer_and_never_shorter()
 }
 
 #[test]
-fn ending_a_session_ends_all_it_started_and_tells_its_client() {
+fn ending_a_session_ends_its_processes_and_notifies_its_client() {
     for server in [Server::start(), Server::unix(&[])] {
         let (holder, session) = client_with_session(&server, json!({}));
         let family = start_with_daemon(&holder, "p");
@@ -306,7 +306,7 @@ fn a_client_may_end_its_own_session() {
 }
 
 #[test]
-fn a_service_that_was_left_behind_ends_with_its_session_and_not_before() {
+fn a_daemonized_service_ends_with_its_session_and_not_before() {
     let server = Server::start();
     let (client, session) = client_with_session(&server, json!({}));
     let service = leave_service(&client, "p");
@@ -366,7 +366,7 @@ fn assert_out_of_reach(client: &Client, session: &str, stranger: &Client) {
 }
 
 #[test]
-fn a_token_and_a_local_user_see_nothing_of_each_other() {
+fn sessions_of_a_token_and_of_a_local_user_are_isolated() {
     let directory = tempfile::tempdir().unwrap();
     let unix = format!("unix://{}", directory.path().join("remex.sock").display());
     let digest: String =

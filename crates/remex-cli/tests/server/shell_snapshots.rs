@@ -79,7 +79,7 @@ fn policy() -> Value {
 const BASH: (&str, &str) = ("bash", "/bin/bash");
 
 #[test]
-fn bash_finds_functions_variables_and_options_and_runs_its_profile_once() {
+fn bash_restores_functions_variables_and_options_and_runs_its_profile_once() {
     let more = "shopt -s extglob\nset -o noclobber\npick() { case $1 in @(a|b)) echo picked;; esac; }\n";
     let host = Host::new(&[".bash_profile"], &format!("{PROFILE}{more}"));
     let command = "greet x; pick b; printf '[%s]' \"$0\" \"$1\" \"$PLAIN\" \"$LINES_AND_QUOTES\" \"$FIXED\" \
@@ -94,7 +94,7 @@ fn bash_finds_functions_variables_and_options_and_runs_its_profile_once() {
 }
 
 #[test]
-fn sh_and_zsh_find_what_they_can_print() {
+fn sh_and_zsh_restore_what_they_can_print() {
     for (shell, file, command) in [
         (
             ("sh", "/bin/sh"),
@@ -125,7 +125,7 @@ fn sh_and_zsh_find_what_they_can_print() {
 }
 
 #[test]
-fn the_variables_of_a_start_win_and_reach_no_other_start() {
+fn variables_of_a_start_override_the_snapshot_and_do_not_leak_into_other_starts() {
     let host = Host::new(&[".bash_profile"], "echo ran >> ~/ran\nexport A=profile B=profile\n");
     let print = "printf '%s ' \"$A\" \"$B\" \"$C\" \"$D_TOKEN\"";
     let first = host.run("1", BASH, print, json!({"env": {"A": "mine", "C": "first", "D_TOKEN": "t"}}));
@@ -157,7 +157,7 @@ fn each_scope_directory_and_policy_has_its_own_snapshot() {
 }
 
 #[test]
-fn a_capture_that_fails_changes_nothing_and_is_not_repeated() {
+fn a_failed_capture_changes_nothing_and_is_not_retried() {
     let fill =
         "i=0; while [ $i -lt 600 ]; do eval \"big_$i() { : $(printf '%01000d' 0); }\"; i=$((i+1)); done\n";
     for (what, profile, limits) in [
@@ -194,7 +194,7 @@ echo rc >> ~/ran
 "#;
 
 #[test]
-fn commands_find_what_the_file_of_an_interactive_shell_sets_up() {
+fn commands_see_what_the_interactive_startup_file_sets_up() {
     let end = "kill $noisy\n";
     let bash = format!("{RC}shopt -s expand_aliases\n{end}");
     let profile = "echo profile >> ~/ran\nexport FROM_PROFILE=profile ENV=$HOME/.shinit\n";
@@ -219,7 +219,7 @@ fn commands_find_what_the_file_of_an_interactive_shell_sets_up() {
 }
 
 #[test]
-fn bash_reads_no_file_for_interactive_shells_where_another_one_is_named() {
+fn bash_skips_its_interactive_startup_file_if_another_one_is_configured() {
     let host = Host::new(&[".bash_profile"], "export BASH_ENV=$HOME/env\n");
     host.home.write("env", "");
     host.home.write(".bashrc", "export FROM_RC=rc\n");
@@ -227,7 +227,7 @@ fn bash_reads_no_file_for_interactive_shells_where_another_one_is_named() {
 }
 
 #[test]
-fn a_file_that_leaves_shells_alone_which_are_not_interactive_is_obeyed() {
+fn a_startup_file_that_returns_early_in_noninteractive_shells_is_respected() {
     let host = Host::new(&[], "");
     let rc = "export BEFORE=before\ncase $- in *i*) ;; *) return;; esac\nexport AFTER=after\n";
     host.home.write(".bashrc", rc);
@@ -235,7 +235,7 @@ fn a_file_that_leaves_shells_alone_which_are_not_interactive_is_obeyed() {
 }
 
 #[test]
-fn a_file_of_interactive_shells_that_fails_takes_nothing_from_the_profile() {
+fn a_failing_interactive_startup_file_loses_nothing_of_the_profile() {
     let start = "sleep 1000 & echo $! > ~/started; export FROM_RC=rc\n";
     for (what, rc) in [
         ("exits", "exit 0\n"),
@@ -259,7 +259,7 @@ fn a_file_of_interactive_shells_that_fails_takes_nothing_from_the_profile() {
 }
 
 #[test]
-fn a_file_of_interactive_shells_that_hangs_or_leaves_something_running_does_no_harm() {
+fn an_interactive_startup_file_that_hangs_or_leaves_processes_behind_is_harmless() {
     let profile = "echo ran >> ~/ran\nexport FROM_PROFILE=profile\n";
     let host = Host::with_limits(&[".bash_profile"], profile, "shell_snapshot_time = '300ms'");
     host.home.write(".bashrc", "sleep 1000 & echo $! > ~/started; wait\n");
@@ -281,7 +281,7 @@ fn a_file_of_interactive_shells_that_hangs_or_leaves_something_running_does_no_h
 }
 
 #[test]
-fn a_terminal_and_a_start_that_is_ended_use_snapshots_too() {
+fn terminals_and_terminated_starts_use_snapshots_too() {
     let host =
         Host::new(&[".bash_profile"], "echo ran >> ~/ran\n[ -e ~/hang ] && sleep 1000\nf() { echo f; }\n");
     let output = || {
@@ -302,7 +302,7 @@ fn a_terminal_and_a_start_that_is_ended_use_snapshots_too() {
 }
 
 #[test]
-fn wrong_snapshots_are_refused_and_other_commands_ignore_them() {
+fn invalid_snapshots_are_refused_and_other_commands_ignore_them() {
     let host = Host::new(&[".bash_profile"], "echo ran >> ~/ran\n");
     let start = |id: &str, argv: &[&str], snapshot: Value| {
         let params = with(start_params(id, argv), json!({"envPolicy": policy(), "env": {}}));

@@ -28,7 +28,7 @@ fn refused(client: &Client, marker: &Path, more: Value) -> Value {
 }
 
 #[test]
-fn a_server_for_confined_processes_refuses_what_nothing_confines() {
+fn a_server_for_confined_processes_refuses_unconfined_starts() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let marker = directory.path().join("marker");
     let server = Server::unix(&["--starts", "confined"]);
@@ -89,7 +89,7 @@ fn a_sandbox_that_leaves_the_root_writable_does_not_count_as_one() {
 }
 
 #[test]
-fn a_floor_confines_what_has_to_be_confined() {
+fn a_floor_satisfies_the_confinement_requirement() {
     let server = Server::unix(&["--starts", "confined", "--sandbox", "read-only"]);
     let client = server.client();
     let started = client.start("p", &["true"], json!({}));
@@ -119,7 +119,7 @@ fn a_server_without_processes_serves_files_and_starts_nothing() {
 }
 
 #[test]
-fn a_word_that_means_nothing_is_an_error_that_names_the_others() {
+fn an_unknown_start_policy_is_an_error_that_lists_the_known_ones() {
     let said = finish(&["serve", "--starts", "sandboxed"]);
     assert_ne!(said.code(), Some(0));
     assert!(["any", "confined", "none"].iter().all(|word| said.stderr.contains(word)), "{}", said.stderr);

@@ -38,7 +38,7 @@ fn a_terminal_has_the_size_asked_for() {
 }
 
 #[test]
-fn a_terminal_can_be_resized_and_its_program_is_told() {
+fn a_terminal_can_be_resized_and_its_program_is_notified() {
     let server = Server::start();
     let client = server.client();
     start(&client, "p", "trap 'stty size' WINCH; echo ready; while :; do sleep 0.02; done", json!({}));
@@ -60,7 +60,7 @@ fn a_terminal_can_be_resized_and_its_program_is_told() {
 }
 
 #[test]
-fn keys_do_what_they_do_on_a_terminal() {
+fn control_keys_work_as_on_a_terminal() {
     let server = Server::start();
     let client = server.client();
     client.start("eof", &["/bin/cat"], json!({"tty": true}));
@@ -95,7 +95,7 @@ fn job_control_works() {
     client.wait_for_output("p", "jobs: 1\r\n$ ");
     type_in(&client, "p", "fg\n");
     client.wait_for_output("p", "fg\r\nsh -c");
-    // Whoever answers has the terminal, and gets the key that interrupts.
+    // A program that answers has the terminal, and gets the interrupt key.
     type_in(&client, "p", "again\n");
     client.wait_for_output("p", "again\r\nagain\r\n");
     type_in(&client, "p", "\x03");
@@ -108,7 +108,7 @@ fn job_control_works() {
 }
 
 #[test]
-fn a_program_may_close_its_terminal_and_come_back() {
+fn a_program_may_close_and_reopen_its_terminal() {
     let server = Server::start();
     let client = server.client();
     let close = "echo before; exec <&- >&- 2>&-; sleep 0.1";
@@ -135,14 +135,14 @@ fn everything_on_a_terminal_is_one_stream() {
 }
 
 #[test]
-fn a_program_on_a_terminal_sees_the_name_it_was_given() {
+fn a_program_on_a_terminal_sees_the_given_argv0() {
     let server = Server::start();
     let client = server.client();
     assert_eq!(run(&client, "p", "echo $0", json!({"arg0": "-other"})), "-other\r\n");
 }
 
 #[test]
-fn a_bad_working_directory_is_an_error_on_a_terminal_too() {
+fn a_bad_working_directory_is_also_an_error_on_a_terminal() {
     let server = Server::start();
     let client = server.client();
     let params = with(start_params("p", &["/bin/pwd"]), json!({"tty": true, "cwd": "file:///no/such"}));
@@ -151,7 +151,7 @@ fn a_bad_working_directory_is_an_error_on_a_terminal_too() {
 }
 
 #[test]
-fn death_by_a_signal_is_128_and_its_number_on_a_terminal_too() {
+fn death_by_a_signal_on_a_terminal_exits_with_128_plus_its_number() {
     let server = Server::start();
     let client = server.client();
     for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139), ("HUP", 129)] {
@@ -231,7 +231,7 @@ fn a_hundred_terminals_are_open_at_once() {
 }
 
 #[test]
-fn a_program_that_came_back_to_its_terminal_is_heard_and_answered_at_once() {
+fn a_program_that_reopened_its_terminal_is_read_and_answered_at_once() {
     let server = Server::start();
     let client = server.client();
     let script = "exec <&- >&- 2>&-; exec </dev/tty >/dev/tty 2>&1; seq 1 20000; read line; echo got $line";

@@ -56,7 +56,7 @@ fn old_versions_of_tls_are_refused() {
 }
 
 #[test]
-fn other_protocols_on_a_tls_port_are_closed_with_an_answer_for_http() {
+fn other_protocols_on_a_tls_port_are_closed_and_http_gets_a_response() {
     let (pki, _) = Pki::new();
     let server = pki.serve(&[]);
     let plain = server.address().replace("wss://", "ws://");
@@ -80,7 +80,7 @@ fn tls_on_a_plain_port_is_closed_with_the_reason_in_the_log() {
 }
 
 #[test]
-fn files_that_do_not_fit_are_refused_at_the_start() {
+fn mismatched_tls_files_are_refused_at_startup() {
     let (pki, authority) = Pki::new();
     authority.server("other", &["localhost"]);
     fs::write(pki.path("empty.pem"), "").expect("the directory is ours");
@@ -154,7 +154,7 @@ fn openssl_agrees_on_a_secure_version_and_checks_the_certificate() {
 }
 
 #[test]
-fn curl_asks_for_health_and_for_an_upgrade() {
+fn curl_can_check_health_and_request_an_upgrade() {
     let Some(clients) = clients() else { return };
     let (pki, authority) = Pki::new();
     authority.client("ann", "ann", &["ann"]);

@@ -47,7 +47,7 @@ fn a_broken_or_empty_rewrite_keeps_the_old_tokens_and_is_logged() {
 }
 
 #[test]
-fn a_token_that_is_removed_disconnects_its_clients_and_leaves_their_session() {
+fn removing_a_token_disconnects_its_clients_but_keeps_their_session() {
     let guarded = Guarded::with_tokens(&format!("{ONE} name=one\n{OTHER}\n"));
     let (one, other) = (guarded.connect(ONE), guarded.client(OTHER));
     let session = one.initialize()["sessionId"].as_str().unwrap().to_owned();
@@ -86,11 +86,11 @@ fn a_rotated_token_of_the_same_name_finds_its_sessions() {
 }
 
 #[test]
-fn a_token_file_that_hangs_blocks_no_one() {
+fn a_hanging_token_file_blocks_no_one() {
     let guarded = Guarded::with_tokens(ONE);
     let client = guarded.client(ONE);
     fs::remove_file(&guarded.file).unwrap();
-    // Whoever opens it waits until someone opens it for writing.
+    // Opening it blocks until it is opened for writing.
     mknodat(CWD, &guarded.file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     assert_eq!([ONE, OTHER].map(|token| guarded.status(token)), [101, 401]);
     assert!(client.call("process/list", json!({})).is_ok());
@@ -102,7 +102,7 @@ fn a_token_file_that_hangs_blocks_no_one() {
 }
 
 #[test]
-fn a_weak_token_or_a_malformed_line_is_refused_at_the_start() {
+fn a_weak_token_or_a_malformed_line_is_refused_at_startup() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tokens");
     for (text, problem) in [
@@ -125,7 +125,7 @@ fn a_weak_token_or_a_malformed_line_is_refused_at_the_start() {
 }
 
 #[test]
-fn others_who_can_read_a_file_with_tokens_are_warned_of() {
+fn a_token_file_readable_by_others_causes_a_warning() {
     let guarded = Guarded::with_tokens(ONE);
     fs::set_permissions(&guarded.file, fs::Permissions::from_mode(0o644)).unwrap();
     let file = guarded.file.to_str().unwrap();
@@ -134,7 +134,7 @@ fn others_who_can_read_a_file_with_tokens_are_warned_of() {
 }
 
 #[test]
-fn credentials_that_others_can_change_or_replace_are_refused_with_the_command_that_mends_it() {
+fn credentials_writable_or_replaceable_by_others_are_refused_with_the_command_that_fixes_it() {
     let (pki, _authority) = Pki::new();
     write(&pki.path("tokens"), ONE);
     write(&pki.path("secret"), SECRET);
@@ -170,7 +170,7 @@ fn credentials_that_others_can_change_or_replace_are_refused_with_the_command_th
 }
 
 #[test]
-fn a_token_file_that_others_can_write_is_not_read_again() {
+fn a_token_file_writable_by_others_is_not_reloaded() {
     let guarded = Guarded::with_tokens(ONE);
     let set_mode = |mode| fs::set_permissions(&guarded.file, fs::Permissions::from_mode(mode)).unwrap();
     set_mode(0o666);
@@ -183,7 +183,7 @@ fn a_token_file_that_others_can_write_is_not_read_again() {
 }
 
 #[test]
-fn a_token_allows_what_its_scopes_name_and_nothing_else_happens() {
+fn a_token_allows_only_what_its_scopes_name() {
     let directory = tempfile::tempdir().unwrap();
     let marker = directory.path().join("marker");
     let uri = format!("file://{}", marker.display());
@@ -302,7 +302,7 @@ fn a_public_key_verifies_signatures_and_is_no_secret() {
 }
 
 #[test]
-fn a_key_that_is_removed_disconnects_the_clients_of_its_tokens() {
+fn removing_a_key_disconnects_clients_with_its_tokens() {
     let guarded = Guarded::with_secret(&[]);
     let ann = guarded.client(&jwt(&json!({"exp": now() + 600, "sub": "ann"})));
     guarded.rewrite("Qw4pZ8sK1xV6nT3bM9hL2cD7fG5jR0yA");
@@ -331,7 +331,7 @@ fn a_connection_ends_when_its_token_expires_and_its_session_does_not() {
     brief.start("p", &["/bin/sleep", "1000"], json!({}));
     let (code, reason) = brief.closed_for("its signed token expired");
     assert_eq!((code, reason.contains("expired")), (1008, true), "{reason}");
-    // The same subject with a new token goes on.
+    // The same subject with a new token continues.
     let next = secret.connect(&jwt(&claims(now() + 600)));
     next.resume(&session);
     assert!(next.call("process/read", json!({"processId": "p"})).is_ok());
@@ -346,7 +346,7 @@ fn a_connection_ends_when_its_token_expires_and_its_session_does_not() {
 }
 
 #[test]
-fn subjects_see_nothing_of_each_other() {
+fn subjects_are_isolated_from_each_other() {
     let secret = Guarded::with_secret(&[]);
     let client =
         |subject: &str| secret.connect(&jwt(&json!({"exp": now() + 600, "sub": subject, "iss": "us"})));
@@ -359,7 +359,7 @@ fn subjects_see_nothing_of_each_other() {
 }
 
 #[test]
-fn keys_that_cannot_be_used_are_refused_at_the_start() {
+fn unusable_keys_are_refused_at_startup() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("key");
     let path = file.to_str().unwrap();
@@ -386,7 +386,7 @@ fn keys_that_cannot_be_used_are_refused_at_the_start() {
 }
 
 #[test]
-fn a_new_token_is_a_line_for_the_file_and_a_new_jwt_a_token() {
+fn token_new_prints_a_line_for_the_file_and_jwt_new_a_token() {
     let line = token(&["new", "--name", "ci", "--scope", "http,processes=4", "--expires", "30d"]);
     let words: Vec<_> = line.split(' ').collect();
     assert_eq!(words[1..3], ["name=ci", "scope=processes=4,http"], "{line}");

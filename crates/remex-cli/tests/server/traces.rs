@@ -124,7 +124,7 @@ fn an_invalid_trace_is_ignored() {
 }
 
 #[test]
-fn the_program_passes_on_the_trace_of_its_environment() {
+fn the_program_propagates_the_trace_of_its_environment() {
     let server = Server::unix(&["--log", "info"]);
     let mut command = program(&["run", "--on", server.address(), "--", "true"]);
     command.env("TRACEPARENT", traceparent()).env("TRACESTATE", "vendor=1");

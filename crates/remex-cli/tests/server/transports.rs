@@ -47,7 +47,7 @@ fn every_form_of_the_stdio_flag_serves_one_connection_on_stdin_and_stdout() {
 }
 
 #[test]
-fn a_unix_socket_is_for_its_owner_only_and_vanishes_at_the_end() {
+fn a_unix_socket_is_private_to_its_owner_and_removed_on_shutdown() {
     let directory = tempfile::tempdir().unwrap();
     let address = socket_in(directory.path());
     let server = Server::serve(&["--listen", &address]);
@@ -96,7 +96,7 @@ fn sessions_are_shared_by_the_listeners_of_one_identity() {
 }
 
 #[test]
-fn beside_stdio_the_addresses_of_other_listeners_go_to_stderr() {
+fn with_stdio_the_addresses_of_other_listeners_go_to_stderr() {
     let directory = tempfile::tempdir().unwrap();
     let unix = socket_in(directory.path());
     let (server, client) = Server::stdio(&["--listen", &unix]);
@@ -107,7 +107,7 @@ fn beside_stdio_the_addresses_of_other_listeners_go_to_stderr() {
 }
 
 #[test]
-fn exec_server_is_another_name_of_serve() {
+fn exec_server_is_an_alias_of_serve() {
     let mut command = program(&["exec-server", "--listen", "ws://127.0.0.1:0", "--concurrent-requests", "4"]);
     command.stdin(std::process::Stdio::null());
     assert_works(&Server::launch(command, 1).connect());
@@ -268,7 +268,7 @@ fn assert_wants_the_token(server: &Server) {
 }
 
 #[test]
-fn a_token_is_known_by_its_digest() {
+fn a_token_is_verified_by_its_digest() {
     let digest = digest(TOKEN);
     for spelling in [digest.clone(), digest.to_uppercase()] {
         let flags = ["--ws-auth", "capability-token", "--ws-token-sha256", &spelling];
@@ -327,7 +327,7 @@ fn a_ping_is_answered_with_its_own_payload() {
 }
 
 #[test]
-fn fragments_and_binary_messages_are_messages_too() {
+fn fragmented_and_binary_messages_are_accepted() {
     use tungstenite::protocol::frame::{
         Frame,
         coding::{Data, OpCode},

@@ -103,7 +103,7 @@ fn a_process_has_the_ids_and_groups_of_the_account() {
 }
 
 #[test]
-fn the_environment_is_about_the_account_unless_the_request_says_otherwise() {
+fn the_environment_describes_the_account_unless_the_request_overrides_it() {
     if !has(Need::Root, is_root()) {
         return;
     }
@@ -122,7 +122,7 @@ fn the_environment_is_about_the_account_unless_the_request_says_otherwise() {
 }
 
 #[test]
-fn the_working_directory_is_entered_as_the_user_and_is_its_home_if_none_is_named() {
+fn the_working_directory_is_entered_as_the_user_and_defaults_to_its_home() {
     if !has(Need::Root, is_root()) {
         return;
     }
@@ -160,7 +160,7 @@ fn the_terminal_belongs_to_the_user() {
 }
 
 #[test]
-fn files_are_those_of_the_user_and_limits_still_hold() {
+fn files_belong_to_the_user_and_limits_still_apply() {
     if !has(Need::Root, is_root()) {
         return;
     }
@@ -176,7 +176,7 @@ fn files_are_those_of_the_user_and_limits_still_hold() {
 }
 
 #[test]
-fn signals_reach_it_and_its_tree_is_killed() {
+fn processes_of_another_user_can_be_signalled_and_killed() {
     if !has(Need::Root, is_root()) {
         return;
     }
@@ -218,7 +218,7 @@ fn a_user_that_does_not_exist_is_named() {
 }
 
 #[test]
-fn what_a_jail_would_do_is_never_left_out_silently() {
+fn another_user_cannot_be_combined_with_a_jail() {
     if !has(Need::Root, is_root()) {
         return;
     }
@@ -279,7 +279,7 @@ fn a_credential_for_confined_processes_gets_no_other_user_and_the_audit_file_nam
 }
 
 #[test]
-fn a_server_that_cannot_change_the_user_says_what_it_lacks() {
+fn a_server_that_cannot_change_the_user_names_the_missing_privilege() {
     let own = geteuid().as_raw();
     let mut cases = Vec::new();
     if is_root() {
@@ -308,7 +308,7 @@ fn a_server_that_cannot_change_the_user_says_what_it_lacks() {
 }
 
 #[test]
-fn a_process_whose_user_is_gone_is_not_ended_by_a_restart() {
+fn a_restart_is_refused_if_the_user_no_longer_exists() {
     if !is_root() {
         return;
     }

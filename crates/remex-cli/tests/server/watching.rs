@@ -152,7 +152,7 @@ impl Told {
 }
 
 #[test]
-fn changes_at_every_depth_are_told() {
+fn changes_at_every_depth_are_reported() {
     let place = Place::new();
     place.mkdir("w/a/b");
     place.write("w/a/b/old", "1");
@@ -178,7 +178,7 @@ fn changes_at_every_depth_are_told() {
 }
 
 #[test]
-fn the_answer_comes_before_the_first_change() {
+fn the_response_precedes_the_first_change() {
     let place = Place::new();
     place.mkdir("w");
     place.write("w/f", "0");
@@ -204,7 +204,7 @@ fn the_answer_comes_before_the_first_change() {
 }
 
 #[test]
-fn directories_that_come_with_content_are_told_to_the_last_file() {
+fn directories_moved_in_with_content_are_reported_completely() {
     let place = Place::new();
     place.mkdir("w");
     place.watch(1, "w");
@@ -229,7 +229,7 @@ fn directories_that_come_with_content_are_told_to_the_last_file() {
 }
 
 #[test]
-fn a_directory_that_moves_is_followed_and_one_that_leaves_is_not() {
+fn a_directory_moved_within_the_tree_stays_watched_and_one_moved_out_does_not() {
     let place = Place::new();
     place.mkdir("w/a/b");
     place.watch(1, "w");
@@ -248,7 +248,7 @@ fn a_directory_that_moves_is_followed_and_one_that_leaves_is_not() {
 }
 
 #[test]
-fn directories_that_come_and_go_all_the_time_are_told_as_they_end_up() {
+fn directories_that_are_created_and_removed_rapidly_are_reported_in_their_final_state() {
     let place = Place::new();
     place.mkdir("w");
     place.watch(1, "w");
@@ -273,7 +273,7 @@ fn directories_that_come_and_go_all_the_time_are_told_as_they_end_up() {
 }
 
 #[test]
-fn many_changes_of_one_file_are_told_in_few_notifications() {
+fn many_changes_of_one_file_are_coalesced() {
     let place = Place::new();
     place.mkdir("w");
     place.watch(1, "w");
@@ -287,7 +287,7 @@ fn many_changes_of_one_file_are_told_in_few_notifications() {
 }
 
 #[test]
-fn a_watch_that_is_not_recursive_stays_in_its_directory() {
+fn a_nonrecursive_watch_stays_in_its_directory() {
     let place = Place::new();
     place.mkdir("w/sub");
     let params = json!({"watchId": 1, "path": place.uri("w"), "recursive": false});
@@ -301,7 +301,7 @@ fn a_watch_that_is_not_recursive_stays_in_its_directory() {
 }
 
 #[test]
-fn a_file_is_watched_through_replacements() {
+fn a_watched_file_can_be_replaced() {
     let place = Place::new();
     place.write("f", "1");
     place.watch(1, "f");
@@ -319,7 +319,7 @@ fn a_file_is_watched_through_replacements() {
 }
 
 #[test]
-fn a_root_that_goes_and_comes_back_is_still_watched() {
+fn a_root_that_is_removed_and_recreated_is_still_watched() {
     let place = Place::new();
     place.mkdir("up/w/a");
     place.watch(1, "up/w");
@@ -343,7 +343,7 @@ fn a_root_that_goes_and_comes_back_is_still_watched() {
 }
 
 #[test]
-fn paths_are_told_as_the_client_calls_them() {
+fn paths_are_reported_as_the_client_spelled_them() {
     let place = Place::new();
     place.mkdir("real dir");
     symlink("real dir", place.path("link")).expect("a link");
@@ -356,7 +356,7 @@ fn paths_are_told_as_the_client_calls_them() {
 }
 
 #[test]
-fn watches_of_the_same_directory_are_apart() {
+fn watches_of_the_same_directory_are_independent() {
     let place = Place::new();
     let other = place.server.client();
     place.mkdir("w/a");
@@ -378,7 +378,7 @@ fn watches_of_the_same_directory_are_apart() {
 }
 
 #[test]
-fn a_directory_watched_twice_moves_without_being_lost() {
+fn a_directory_watched_twice_can_be_moved() {
     let place = Place::new();
     place.mkdir("w/a/b");
     place.watch(1, "w");
@@ -396,7 +396,7 @@ fn a_directory_watched_twice_moves_without_being_lost() {
 }
 
 #[test]
-fn too_many_changes_become_an_overflow_and_the_watch_goes_on() {
+fn too_many_changes_become_an_overflow_and_the_watch_continues() {
     let place = Place::new();
     place.mkdir("w");
     place.mkdir("many/deep");
@@ -411,7 +411,7 @@ fn too_many_changes_become_an_overflow_and_the_watch_goes_on() {
 }
 
 #[test]
-fn wrong_watches_are_refused() {
+fn invalid_watches_are_refused() {
     let place = Place::new();
     place.mkdir("w");
     let call = |params: Value| place.client.call("fs/watch", params).expect_err("a refusal");
@@ -462,7 +462,7 @@ fn nothing_stays_behind_when_a_watch_or_its_connection_ends() {
 }
 
 #[test]
-fn the_end_of_input_ends_watches_at_once() {
+fn end_of_input_ends_watches_at_once() {
     let directory = TempDir::new().expect("a directory");
     let uri = format!("file://{}", directory.path().display());
     let (mut server, client) = Server::stdio(&[]);
@@ -477,7 +477,7 @@ fn the_end_of_input_ends_watches_at_once() {
 }
 
 #[test]
-fn a_path_that_appears_is_told_once() {
+fn a_path_that_appears_is_reported_once() {
     let place = Place::new();
     assert!(place.watch_missing(1, &["a", "b/c/d"], None));
     place.write("other", "");
@@ -495,7 +495,7 @@ fn a_path_that_appears_is_told_once() {
 }
 
 #[test]
-fn every_kind_of_thing_that_appears_counts() {
+fn every_kind_of_entry_counts_as_appearing() {
     let place = Place::new();
     place.mkdir("elsewhere/x");
     for (id, kind) in (1..).zip(["a link that leads nowhere", "a directory that is moved there", "a file"]) {
@@ -514,7 +514,7 @@ fn every_kind_of_thing_that_appears_counts() {
 }
 
 #[test]
-fn a_change_of_the_present_path_counts_and_so_does_the_end_of_the_way() {
+fn a_change_of_the_existing_ancestor_and_its_removal_are_reported() {
     let place = Place::new();
     place.mkdir("up/d");
     place.write("up/f", "1");
@@ -533,7 +533,7 @@ fn a_change_of_the_present_path_counts_and_so_does_the_end_of_the_way() {
 }
 
 #[test]
-fn there_is_nothing_to_wait_for_where_a_path_exists_or_cannot_be_seen() {
+fn paths_that_exist_or_cannot_be_inspected_are_not_awaited() {
     let place = Place::new();
     place.write("f", "");
     place.mkdir("d");
@@ -552,7 +552,7 @@ fn there_is_nothing_to_wait_for_where_a_path_exists_or_cannot_be_seen() {
 }
 
 #[test]
-fn the_latest_watch_for_missing_paths_is_the_one_that_counts() {
+fn a_new_watch_for_missing_paths_replaces_the_previous_one() {
     let place = Place::new();
     assert!(place.watch_missing(1, &["a"], None));
     assert!(place.watch_missing(2, &["b"], None));

@@ -56,7 +56,7 @@ fn a_process_that_only_reads_is_confined_by_landlock() {
 }
 
 #[test]
-fn what_cannot_be_enforced_exactly_is_refused_with_the_reason() {
+fn a_sandbox_that_landlock_cannot_enforce_exactly_is_refused_with_the_reason() {
     let Some((_server, client)) = serve() else { return };
     let path = |path: &str, access: &str| json!({"path": {"type": "path", "path": format!("file://{path}")}, "access": access});
     let cases = [
@@ -77,7 +77,7 @@ fn what_cannot_be_enforced_exactly_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_confined_tree_ends_as_any_other() {
+fn a_confined_tree_can_be_terminated_like_any_other() {
     let Some((server, client)) = serve() else { return };
     let script = "setsid sleep 1000 & echo $!; sleep 1000";
     let confined = json!({"sandbox": sandbox(&[], "restricted")});
@@ -90,7 +90,7 @@ fn a_confined_tree_ends_as_any_other() {
 }
 
 #[test]
-fn the_host_says_what_it_can_enforce_and_what_is_missing() {
+fn the_host_reports_what_it_can_enforce_and_what_is_missing() {
     let Some((_server, client)) = serve() else { return };
     let found = confinement(&client);
     assert_eq!(found["processes"], "landlock", "{found}");
@@ -106,14 +106,14 @@ fn the_host_says_what_it_can_enforce_and_what_is_missing() {
 }
 
 #[test]
-fn the_handshake_does_not_wait_for_the_answer() {
+fn the_handshake_does_not_wait_for_the_sandbox_probe() {
     let server = Server::start();
     let client = server.connect();
     assert_eq!(client.initialize()["environmentInfo"]["confinement"], Value::Null);
 }
 
 #[test]
-fn doctor_says_what_is_missing() {
+fn doctor_reports_missing_sandbox_features() {
     if serve().is_none() {
         return;
     }

@@ -224,7 +224,7 @@ impl Client {
         self.inbox.pause(false);
     }
 
-    /// Ends the writing direction and goes on reading.
+    /// Shuts down the writing direction and keeps reading.
     pub(crate) fn finish_writing(&self) {
         self.wire.finish();
     }

@@ -96,7 +96,7 @@ impl HungFs {
         self.directory.path()
     }
 
-    /// Returns a path that hangs whoever looks for it.
+    /// Returns a path on which lookups hang.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root().join(format!("hung-{name}"))
     }

@@ -46,13 +46,13 @@ impl Seen {
         self.notifications.iter().map(|&index| &self.messages[index])
     }
 
-    /// Takes the oldest reply with this id that nobody has taken yet.
+    /// Takes the oldest pending reply with this id.
     pub(crate) fn take_reply(&mut self, id: &Value) -> Option<Value> {
         let index = self.replies.get_mut(&id.to_string())?.pop_front()?;
         Some(self.messages[index].clone())
     }
 
-    /// Tells whether a reply with this id came that nobody has taken yet.
+    /// Returns whether a reply with this id is pending.
     pub(crate) fn has_reply(&self, id: &Value) -> bool {
         self.replies.get(&id.to_string()).is_some_and(|replies| !replies.is_empty())
     }

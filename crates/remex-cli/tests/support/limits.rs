@@ -82,7 +82,7 @@ impl Limits {
                 command.args(self.arguments()).arg(remex);
             }
         }
-        // The home of whoever runs the tests may be closed to the other user.
+        // The home of the user who runs the tests may be inaccessible to the other user.
         command.env("HOME", directory.path()).env_remove("XDG_CONFIG_HOME");
         command.args(arguments);
         if self.processes.is_some() && arguments.first() == Some(&"serve") {

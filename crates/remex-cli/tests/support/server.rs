@@ -306,7 +306,7 @@ impl Watched {
         Self(pipe)
     }
 
-    /// Watches the process whose number somebody has printed.
+    /// Watches the process with a printed pid.
     pub(crate) fn printed(pid: &str) -> Self {
         let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
         Self::new(pid.expect("a process id is a positive number"))

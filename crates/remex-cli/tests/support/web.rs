@@ -67,7 +67,7 @@ impl Web {
         Self { address, seen: Mutex::new(requests) }
     }
 
-    /// Starts a server that gives everybody the same answer.
+    /// Starts a server that gives every client the same response.
     pub(crate) fn answering(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::start(move |_, stream| {

@@ -168,7 +168,7 @@ fn write_orders(mut to: impl Write, orders: &Receiver<Order>, finish: impl FnOnc
             return;
         }
     }
-    // Nobody is left to tell when this fails.
+    // A failure cannot be reported.
     let _ = finish();
 }
 

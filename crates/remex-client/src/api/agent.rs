@@ -96,7 +96,7 @@ struct Timer {
 
 /// A step whose wait is over.
 #[derive(Debug, Clone, Copy)]
-struct Waited {
+struct FinishedWait {
     accepted_bytes: usize,
     duration: Duration,
 }
@@ -466,7 +466,7 @@ impl Agent {
         open: &OpenProcess,
         write: Write<'_>,
         timer: Timer,
-    ) -> Result<Waited, Error> {
+    ) -> Result<FinishedWait, Error> {
         let mut accepted_bytes = 0;
         let mut told_bytes = 0;
         let write_and_wait = async {
@@ -486,7 +486,7 @@ impl Agent {
         self.shared.events.input(handle, &write.bytes()[told_bytes..accepted_bytes]);
         failed?;
         let duration = self.shared.clock.now().saturating_duration_since(timer.began);
-        Ok(Waited { accepted_bytes, duration })
+        Ok(FinishedWait { accepted_bytes, duration })
     }
 
     /// Ends a step with the output since the previous one.
@@ -495,7 +495,7 @@ impl Agent {
         handle: Handle,
         open: &OpenProcess,
         window: Window,
-        waited: Waited,
+        waited: FinishedWait,
         viewed: Viewed,
         guard: Option<StepGuard>,
     ) -> Step {
@@ -506,7 +506,7 @@ impl Agent {
         if let Some(guard) = guard {
             guard.finish(&progress);
         }
-        let Waited { accepted_bytes, duration: waited } = waited;
+        let FinishedWait { accepted_bytes, duration: waited } = waited;
         Step { handle, output, progress, accepted_bytes, waited }
     }
 

@@ -58,7 +58,7 @@ pub(crate) trait Follower: fmt::Debug + Send + Sync {
 struct Owner {
     core: Arc<Core>,
     closing: watch::Sender<bool>,
-    /// Those who are told of every start; each start looks through them, and locks only briefly.
+    /// Notified of every start, which locks this only briefly.
     followers: Mutex<Vec<Weak<dyn Follower>>>,
     /// Taken by [`Client::close`], which waits for it; otherwise it ends by itself soon after the drop.
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
@@ -247,7 +247,7 @@ impl Client {
 
     /// Returns what the server keeps for processes that outlive it, or `None` if all processes end with it.
     ///
-    /// Without the scope `metrics`, nothing more is told.
+    /// Without the scope `metrics`, the state has no details.
     ///
     /// # Errors
     ///
@@ -392,7 +392,7 @@ impl Client {
         lock(&self.owner.followers).push(follower);
     }
 
-    /// Tells all followers about a process that was started.
+    /// Notifies all followers of a started process.
     pub(crate) fn announce(&self, process_id: &str) {
         let mut followers = lock(&self.owner.followers);
         followers.retain(|follower| follower.strong_count() > 0);

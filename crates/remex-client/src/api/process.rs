@@ -94,9 +94,9 @@ pub(crate) struct Handle {
 enum StdinSlot {
     /// There is none, or it was taken.
     Empty,
-    /// Of a process that this handle started: closed with the handle if nobody takes it.
+    /// Of a process that this handle started: closed with the handle unless it is taken.
     Owned(Box<Stdin>),
-    /// Of a process that others started: closed only by those who take it.
+    /// Of a process that another client started: closed only by a caller that takes it.
     Foreign,
 }
 
@@ -308,7 +308,7 @@ impl Process {
 
     /// Gives up this handle but leaves the input of the process open, and returns a reference to the process.
     ///
-    /// Otherwise the input is closed with the last handle, unless somebody has taken it.
+    /// Otherwise the input is closed with the last handle, unless it was taken.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -16,7 +16,7 @@ use crate::{Client, Error, api::process::Event};
 
 /// The events of all processes of a session.
 ///
-/// Those of one process arrive in order and exactly once, even across disconnects, or a gap says what is missing; those of
+/// Those of one process arrive in order and exactly once, even across disconnects, or a gap reports what is missing; those of
 /// several processes are interleaved. A process appears with its first event.
 ///
 /// ```
@@ -55,7 +55,7 @@ enum Source {
 pub struct SessionEvent {
     /// The process.
     pub process_id: String,
-    /// What happened, or why this process can no longer be followed; the others go on.
+    /// What happened, or why this process can no longer be followed; the others continue.
     pub event: Result<Event, Error>,
 }
 
@@ -67,7 +67,7 @@ pub struct SessionEvent {
 pub enum ObserveFrom {
     /// With their oldest retained output.
     Start,
-    /// With what they do next.
+    /// With their next event.
     Now,
 }
 

@@ -53,7 +53,7 @@ impl<S: Unpin, T> Stream for Items<S, T> {
                         self.state = State::Waiting(waiting);
                         return Poll::Pending;
                     };
-                    // Output goes on after a gap; after any other error there may be nothing but the same error.
+                    // Output continues after a gap; any other error may repeat forever.
                     if matches!(item, Ok(Some(_)) | Err(Error::Gap { .. })) {
                         self.state = State::Idle(source);
                     }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_stream_goes_on_after_a_gap_and_ends_after_any_other_error() {
+    async fn a_stream_continues_after_a_gap_and_ends_after_any_other_error() {
         let lost = || Error::Lost(crate::SessionLost::Closed);
         let script = vec![Err(lost()), Err(Error::Gap { bytes: None }), Ok(Some(1))];
         let mut items = Items::new(script, |mut script: Vec<Result<Option<u8>, Error>>| {

@@ -32,7 +32,7 @@ pub struct Script {
 #[derive(Debug, Clone)]
 enum Step {
     Output(Stream, Bytes),
-    /// Goes on when as much as this has been written; what is written is compared by the test.
+    /// Waits until this many bytes have been written; the test compares the content.
     Input(Bytes),
     Exit(i32),
 }

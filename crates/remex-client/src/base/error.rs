@@ -230,7 +230,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the process was restarted since it was started or attached to: what was asked of it was not done, and
+    /// Returns whether the process was restarted since it was started or attached to: the request was not carried out, and
     /// a new handle is needed for the process that runs now.
     ///
     /// ```
@@ -307,7 +307,7 @@ impl Error {
                 format!("{target} {what} (status {status})")
             }
             Error::ProgramEnded { program, status, stderr, .. } => {
-                format!("{program} exited before it responded ({status}){}", said(stderr))
+                format!("{program} exited before it responded ({status}){}", stderr_suffix(stderr))
             }
             Error::TimedOut { what, after } => format!("{what} timed out after {after:?}"),
             Error::Refused(error) => error.text(),
@@ -514,7 +514,7 @@ pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Erro
 }
 
 /// Returns the standard error of a program as an addition to a message.
-pub(crate) fn said(stderr: &str) -> String {
+pub(crate) fn stderr_suffix(stderr: &str) -> String {
     if stderr.trim().is_empty() { String::new() } else { format!("; it printed: {}", stderr.trim_end()) }
 }
 
@@ -533,7 +533,7 @@ pub(crate) fn is_restarted(error: &Error) -> bool {
     matches!(error, Error::Refused(refusal) if refusal.restarted)
 }
 
-/// Returns the error that ends the events of a process that was restarted while nobody followed it.
+/// Returns the error that ends the events of a process that was restarted during a disconnect.
 pub(crate) fn restarted(process_id: &str) -> Error {
     let message = format!(
         "process `{process_id}` was restarted while this client was disconnected; how the one before ended, and the rest of \
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_said_is_a_source_and_what_the_server_said_is_the_error() {
+    fn system_errors_are_sources_and_server_errors_are_messages() {
         let refused = Error::Refused(RpcError::new(ErrorKind::Internal, "no"));
         assert!(refused.source().is_none());
         let local = Error::from(io::Error::from(io::ErrorKind::NotFound));

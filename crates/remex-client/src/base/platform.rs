@@ -25,11 +25,11 @@ pub(crate) async fn connect_unix(path: &Path) -> io::Result<(ReadHalf, WriteHalf
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "other platforms cannot tell"))]
 pub(crate) enum Untrusted {
-    /// A sandbox confines it, and it would learn what the sandbox keeps from it.
+    /// A sandbox confines it, and it would learn what the sandbox hides from it.
     Jailed { pid: u32 },
-    /// The process that opened the socket has ended, so nobody knows whether a sandbox confined it.
+    /// The process that opened the socket has ended, so whether a sandbox confined it is unknown.
     Gone { pid: u32 },
-    /// It runs as another user, who may have put it where anybody can.
+    /// It runs as another user, who may have created the socket in a directory that others can write.
     Foreign { user: u32 },
 }
 

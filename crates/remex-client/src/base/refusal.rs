@@ -74,7 +74,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns what was refused and why, without what to do about it.
+    /// Returns what was refused and why, without the hint.
     ///
     /// ```
     /// use remex_client::agent::Refusal;

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_falls_into_host_port_and_path() {
+    fn an_address_is_split_into_host_port_and_path() {
         assert_parts("ws://127.0.0.1:4000", "127.0.0.1:4000", "127.0.0.1", 4000, "/");
         assert_parts("ws://host", "host", "host", 80, "/");
         assert_parts("ws://host:", "host:", "host", 80, "/");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_address_says_what_would_be_right() {
+    fn an_invalid_address_has_a_hint() {
         for (url, part) in [
             ("http://host", "begin with `ws://` or `wss://`"),
             ("wss://", "host is missing"),

@@ -50,7 +50,7 @@ pub(crate) async fn start(core: &Arc<Core>, closing: watch::Receiver<bool>) -> R
     Ok(tokio::spawn(driver.run(link)))
 }
 
-/// Makes the first connection, with retries if the options ask for them.
+/// Makes the first connection, with retries if the options enable them.
 async fn first_connection(core: &Core) -> Result<(Link, Welcome), Error> {
     let (began, mut backoff) = (Instant::now(), FIRST_BACKOFF);
     loop {
@@ -69,7 +69,7 @@ async fn first_connection(core: &Core) -> Result<(Link, Welcome), Error> {
     }
 }
 
-/// Makes a connection to the session that the options ask for.
+/// Makes a connection to the session selected by the options.
 async fn connect_session(core: &Core) -> Result<(Link, Welcome), Error> {
     let Session::Named(name) = &core.options.session else {
         let (link, welcome) = connect(core, &core.options.session, core.options.prompts).await?;
@@ -317,7 +317,7 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
     let outcome = tokio::select! {
         biased;
         outcome = link.handshake(initialize, core.options.trace.as_ref()) => outcome,
-        error = overdue => Err(HandshakeError::Answered(error)),
+        error = overdue => Err(HandshakeError::Failed(error)),
     };
     match outcome {
         Ok(mut welcome) => {
@@ -337,7 +337,7 @@ async fn connect(core: &Core, session: &Session, prompts: Prompts) -> Result<(Li
             Some(child) => child.unexpected_output_error(&line),
             None => Error::Protocol { what },
         }),
-        Err(HandshakeError::Answered(error)) => Err(error),
+        Err(HandshakeError::Failed(error)) => Err(error),
     }
 }
 

@@ -34,11 +34,11 @@ pub(crate) use process_event::ProcessEvent;
 use process_event::gap;
 use state::{Consumer, FirstConsumer, QueueState, ReadState};
 
-/// How much one read asks for.
+/// How many bytes one read requests.
 pub(crate) const READ_BYTES: u64 = WINDOW_BYTES;
 
-/// The cursor of a read that only asks for the newest position of a process, and the position of consumers that want
-/// nothing any more.
+/// The cursor of a read that only requests the newest position of a process, and the position of consumers that need no
+/// more events.
 pub(crate) const AFTER_EVERYTHING: u64 = u64::MAX - 1;
 
 /// The events of one process.
@@ -52,15 +52,15 @@ pub(crate) struct EventQueue {
     state: Mutex<QueueState>,
 }
 
-/// The start of a process that requests are for, once the server has told it, if it does.
+/// The incarnation that requests are for, once the server has reported it.
 pub(crate) type Incarnation = Arc<OnceLock<u64>>;
 
 /// How the client learns that a process is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Close {
-    /// The server says so.
+    /// The server announces it.
     Announced,
-    /// The oldest dialect says nothing: an exited process that prints nothing for a while is closed.
+    /// The oldest dialect does not: an exited process that prints nothing for a while is closed.
     AfterSilence,
 }
 

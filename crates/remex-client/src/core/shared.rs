@@ -91,7 +91,7 @@ pub(crate) struct Core {
     next_name: AtomicU64,
     /// What confines file requests, see [`Client::confine_files`](crate::Client::confine_files).
     files_sandbox: OnceLock<Sandbox>,
-    /// What a server says about its host that does not say it in the handshake; asked for once.
+    /// The host information of a server that does not send it in the handshake; requested once.
     host_info: OnceCell<Info>,
 }
 

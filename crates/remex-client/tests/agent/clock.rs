@@ -22,7 +22,7 @@ impl Manual {
         self.now.send_modify(|now| *now += by);
     }
 
-    /// Waits until somebody sleeps.
+    /// Waits until a task sleeps.
     pub(crate) async fn asleep(&self) {
         self.sleeping.subscribe().wait_for(|sleeping| *sleeping > 0).await.unwrap();
     }

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{SECOND, Stage, ended, truncated, whole, window};
 
 #[tokio::test]
-async fn the_list_tells_how_each_process_stands() {
+async fn the_list_has_the_state_of_each_process() {
     let mut stage = Stage::new(Limits::default()).await;
     let done = stage.exec_and_end().await;
     let (running, mut process) = stage.exec_and_yield(stage.command().args(["-v", "it's here"])).await;
@@ -32,7 +32,7 @@ async fn the_list_tells_how_each_process_stands() {
 }
 
 #[tokio::test]
-async fn the_finished_one_that_was_not_used_for_longest_makes_room() {
+async fn the_least_recently_used_finished_process_is_evicted() {
     let mut stage = Stage::new(Limits::default().open(3)).await;
     let (oldest, _process) = stage.exec_and_yield(stage.command()).await;
     let (first, second) = (stage.exec_and_end().await, stage.exec_and_end().await);
@@ -45,7 +45,7 @@ async fn the_finished_one_that_was_not_used_for_longest_makes_room() {
 }
 
 #[tokio::test]
-async fn nothing_is_ended_to_make_room() {
+async fn running_processes_are_not_evicted() {
     let mut stage = Stage::new(Limits::default().open(2)).await;
     let (_, mut process) = stage.exec_and_yield(stage.command()).await;
     let (other, _process) = stage.exec_and_yield(stage.command()).await;
@@ -63,7 +63,7 @@ async fn nothing_is_ended_to_make_room() {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_takes_no_room() {
+async fn a_failed_start_occupies_no_slot() {
     let mut stage = Stage::new(Limits::default().open(1)).await;
     for _ in 0..2 {
         let fail = async {
@@ -79,7 +79,7 @@ async fn a_start_that_fails_takes_no_room() {
 }
 
 #[tokio::test]
-async fn what_the_server_has_is_there_again_and_what_is_gone_is_counted() {
+async fn retained_output_can_be_reread_and_dropped_output_is_counted() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
     assert_eq!(process.start["output"]["retainBytes"], json!(8 << 20));
@@ -143,7 +143,7 @@ async fn a_lost_session_ends_the_step_with_its_output_and_the_cause() {
 }
 
 #[tokio::test]
-async fn an_agent_takes_its_processes_with_it() {
+async fn dropping_an_agent_ends_its_processes() {
     let mut stage = Stage::new(Limits::default()).await;
     let (_, process) = stage.exec_and_yield(stage.command()).await;
     drop(stage.agent);
@@ -152,7 +152,7 @@ async fn an_agent_takes_its_processes_with_it() {
 }
 
 #[tokio::test]
-async fn background_processes_hold_the_output_open_for_a_time() {
+async fn background_processes_keep_the_output_open_for_a_limited_time() {
     let mut stage = Stage::new(Limits::default()).await;
     let asked = [stage.command(), stage.command().linger(SECOND)];
     for (command, linger) in asked.into_iter().zip([5000, 1000]) {
@@ -165,7 +165,7 @@ async fn background_processes_hold_the_output_open_for_a_time() {
 }
 
 #[tokio::test]
-async fn the_process_behind_a_handle_is_followed_beside_the_steps() {
+async fn a_process_handle_can_be_used_alongside_steps() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut running) = stage.exec_and_yield(stage.command()).await;
     let process = stage.agent.process(handle).unwrap();
@@ -187,7 +187,7 @@ async fn the_process_behind_a_handle_is_followed_beside_the_steps() {
 }
 
 #[tokio::test]
-async fn terminating_one_that_has_ended_is_fine_and_a_signal_to_it_is_not() {
+async fn terminating_an_exited_process_succeeds_and_signalling_it_fails() {
     let mut stage = Stage::new(Limits::default()).await;
     let handle = stage.exec_and_end().await;
     assert_eq!(stage.agent.terminate(handle, SECOND).await, Ok(()));

@@ -1,4 +1,4 @@
-//! What the subscribers of an agent are told, also between two steps.
+//! The events for subscribers of an agent, also between two steps.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn next(events: &mut AgentEvents) -> Value {
 }
 
 /// Fails unless the next event is that the second process, which is started for it, has ended.
-async fn nothing_else_was_told(stage: &mut Stage, events: &mut AgentEvents) {
+async fn nothing_else_was_reported(stage: &mut Stage, events: &mut AgentEvents) {
     let (handle, mut process) = stage.exec_and_yield(stage.command().arg("last")).await;
     stage.server.end(&mut process, 0).await;
     let event = next(events).await;
@@ -28,7 +28,7 @@ async fn nothing_else_was_told(stage: &mut Stage, events: &mut AgentEvents) {
 }
 
 #[tokio::test]
-async fn the_end_of_a_process_between_two_steps_is_told_once() {
+async fn an_exit_between_two_steps_is_reported_once() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
@@ -42,11 +42,11 @@ async fn the_end_of_a_process_between_two_steps_is_told_once() {
     // The output is left for the next step, which tells the end as well.
     let step = stage.step_to_end(handle).await;
     assert_eq!((step.output.text.as_str(), step.progress), ("the rest", ended(3)));
-    nothing_else_was_told(&mut stage, &mut events).await;
+    nothing_else_was_reported(&mut stage, &mut events).await;
 }
 
 #[tokio::test]
-async fn an_end_that_a_step_tells_is_no_event() {
+async fn an_exit_reported_by_a_step_is_not_an_event() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
     stage.exec_and_end().await;
@@ -54,11 +54,11 @@ async fn an_end_that_a_step_tells_is_no_event() {
     let step = stage.step(handle, Write::Nothing).await;
     stage.server.end(&mut process, 0).await;
     assert_eq!(step.await.unwrap().unwrap().progress, ended(0));
-    nothing_else_was_told(&mut stage, &mut events).await;
+    nothing_else_was_reported(&mut stage, &mut events).await;
 }
 
 #[tokio::test]
-async fn an_end_during_a_step_that_is_dropped_is_told() {
+async fn an_exit_during_a_dropped_step_is_reported() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
@@ -68,11 +68,11 @@ async fn an_end_during_a_step_that_is_dropped_is_told() {
     drop(live);
     let event = next(&mut events).await;
     assert_eq!((&event["type"], &event["progress"]["code"]), (&json!("execCommandEnd"), &json!(7)));
-    nothing_else_was_told(&mut stage, &mut events).await;
+    nothing_else_was_reported(&mut stage, &mut events).await;
 }
 
 #[tokio::test]
-async fn input_is_told_as_far_as_it_was_accepted() {
+async fn accepted_input_is_reported_as_an_event() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
     let (handle, _process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
@@ -84,11 +84,11 @@ async fn input_is_told_as_far_as_it_was_accepted() {
     assert_eq!(step.await.unwrap().unwrap().progress, Progress::Running);
     // A step without input tells nothing.
     stage.step_and_yield(handle).await;
-    nothing_else_was_told(&mut stage, &mut events).await;
+    nothing_else_was_reported(&mut stage, &mut events).await;
 }
 
 #[tokio::test]
-async fn a_slow_subscriber_is_told_what_it_misses_and_a_dropped_agent_tells_nothing_more() {
+async fn a_slow_subscriber_learns_what_it_missed_and_a_dropped_agent_ends_the_stream() {
     let mut stage = Stage::new(Limits::default()).await;
     let mut events = stage.agent.events();
     let (handle, _process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;

@@ -46,7 +46,7 @@ async fn steps_and_lists_are_written_as_documented() {
 }
 
 #[tokio::test]
-async fn all_that_is_known_of_an_exit_and_a_loss_is_written() {
+async fn exits_and_losses_are_serialized_completely() {
     let mut stage = Stage::new(Limits::default()).await;
     let (step, mut process) = stage.exec(stage.command()).await;
     let usage = json!({"userMs": 1, "systemMs": 2, "maxRssBytes": null, "wallMs": 3});
@@ -70,7 +70,7 @@ async fn all_that_is_known_of_an_exit_and_a_loss_is_written() {
 }
 
 #[test]
-fn what_can_be_read_back_is_the_same() {
+fn serialized_values_round_trip() {
     let output = truncated("…", 4, 14);
     let json = json!({"text": "…", "omittedBytes": 4, "totalBytes": 14, "count": "exact"});
     assert_eq!(to_value(&output).unwrap(), json);
@@ -83,7 +83,7 @@ fn what_can_be_read_back_is_the_same() {
 }
 
 #[test]
-fn a_model_can_give_the_window() {
+fn a_model_can_set_the_output_window() {
     let window = Window::default().yield_after(Duration::from_millis(1500)).max_output_bytes(100);
     for (json, expected) in [
         (json!({"yieldAfterMs": 1500, "maxOutputBytes": 100}), window),

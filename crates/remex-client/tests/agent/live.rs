@@ -75,7 +75,7 @@ async fn end(live: &mut LiveStep) -> Step {
 }
 
 #[tokio::test]
-async fn output_is_told_while_the_step_waits_and_the_step_has_all_of_it() {
+async fn output_is_streamed_during_the_step_and_complete_in_its_result() {
     let mut stage = Stage::new(Limits::default()).await;
     let (mut live, mut process) = exec_live(&mut stage).await;
     stage.server.say(&mut process, "one\n").await;
@@ -91,7 +91,7 @@ async fn output_is_told_while_the_step_waits_and_the_step_has_all_of_it() {
 }
 
 #[tokio::test]
-async fn a_step_that_nobody_finishes_consumes_nothing() {
+async fn an_unfinished_step_consumes_nothing() {
     let mut stage = Stage::new(Limits::default()).await;
     let (mut live, mut process) = exec_live(&mut stage).await;
     let handle = live.handle();
@@ -112,7 +112,7 @@ async fn a_step_that_nobody_finishes_consumes_nothing() {
 }
 
 #[tokio::test]
-async fn deltas_begin_with_what_was_printed_since_the_last_step() {
+async fn deltas_start_with_output_since_the_last_step() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     stage.server.say(&mut process, "seen").await;
@@ -137,7 +137,7 @@ async fn deltas_begin_with_what_was_printed_since_the_last_step() {
 }
 
 #[tokio::test]
-async fn a_flood_is_held_within_bounds_and_what_is_missing_is_counted() {
+async fn a_flood_is_bounded_and_omitted_bytes_are_counted() {
     let mut stage = Stage::new(Limits::default().live_bytes(10_000)).await;
     let (mut live, mut process) = exec_live(&mut stage).await;
     for _ in 0..100 {
@@ -162,7 +162,7 @@ async fn a_flood_is_held_within_bounds_and_what_is_missing_is_counted() {
 }
 
 #[tokio::test]
-async fn what_the_server_lost_is_counted_with_the_text_after_it() {
+async fn a_server_side_gap_is_counted_with_the_text_after_it() {
     let mut stage = Stage::new(Limits::default()).await;
     let (mut live, mut process) = exec_live(&mut stage).await;
     stage.server.lose(&mut process, 5, 100).await;
@@ -176,7 +176,7 @@ async fn what_the_server_lost_is_counted_with_the_text_after_it() {
 }
 
 #[tokio::test]
-async fn a_step_ends_in_time_though_there_is_always_more() {
+async fn a_step_ends_in_time_despite_continuous_output() {
     let mut stage = Stage::new(Limits::default()).await;
     let (mut live, mut process) = exec_live(&mut stage).await;
     let mut all = String::new();
@@ -231,7 +231,7 @@ async fn a_character_is_whole_in_a_delta_and_control_sequences_are_removed_on_re
 }
 
 #[tokio::test]
-async fn an_error_of_the_step_is_told_and_its_output_stays() {
+async fn a_failed_step_reports_its_error_and_keeps_its_output() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     stage.server.say(&mut process, "kept").await;

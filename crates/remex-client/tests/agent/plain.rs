@@ -44,7 +44,7 @@ async fn a_progress_bar_is_shown_as_it_is_at_the_end_of_the_step() {
 }
 
 #[tokio::test]
-async fn retained_output_is_plain_too_and_what_is_gone_counts_as_it_was() {
+async fn retained_output_is_plain_too_and_dropped_bytes_are_counted_raw() {
     let mut stage = stage().await;
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
     for line in ["\x1b[1mone\x1b[m\n", "\x1b[1mtwo\x1b[m\n"] {

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{SECOND, Stage, ended, truncated, whole, window};
 
 #[tokio::test]
-async fn a_command_that_takes_longer_returns_when_the_time_is_over() {
+async fn a_long_command_returns_at_the_end_of_its_window() {
     let mut stage = Stage::new(Limits::default()).await;
     let (step, mut process) = stage.exec(stage.command()).await;
     stage.server.say(&mut process, "so far\n").await;
@@ -43,7 +43,7 @@ async fn a_command_that_ends_returns_at_once_with_everything() {
 }
 
 #[tokio::test]
-async fn the_exit_is_not_the_end_while_output_may_come() {
+async fn a_step_continues_after_the_exit_while_output_is_open() {
     let mut stage = Stage::new(Limits::default()).await;
     let (step, mut process) = stage.exec(stage.command()).await;
     stage.server.exit(&mut process, 0).await;
@@ -57,7 +57,7 @@ async fn the_exit_is_not_the_end_while_output_may_come() {
 }
 
 #[tokio::test]
-async fn a_step_whose_time_is_over_says_that_only_the_output_is_open() {
+async fn a_step_that_times_out_after_the_exit_reports_open_output() {
     let mut stage = Stage::new(Limits::default().open(1)).await;
     let (step, mut process) = stage.exec(stage.command()).await;
     stage.server.exit(&mut process, 3).await;
@@ -80,7 +80,7 @@ async fn a_step_whose_time_is_over_says_that_only_the_output_is_open() {
 }
 
 #[tokio::test]
-async fn an_end_at_the_last_moment_is_an_end() {
+async fn an_exit_at_the_last_moment_is_reported() {
     for end_comes in ["before", "after"] {
         let mut stage = Stage::new(Limits::default()).await;
         let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
@@ -104,7 +104,7 @@ async fn an_end_at_the_last_moment_is_an_end() {
 }
 
 #[tokio::test]
-async fn output_between_the_steps_is_in_the_next_one_and_only_there() {
+async fn output_between_steps_is_returned_once_by_the_next_step() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
     stage.server.say(&mut process, "one\n").await;
@@ -123,7 +123,7 @@ async fn output_between_the_steps_is_in_the_next_one_and_only_there() {
 }
 
 #[tokio::test]
-async fn a_step_shows_as_much_as_it_is_asked_for_and_says_what_it_omits() {
+async fn a_step_returns_the_requested_amount_and_reports_what_it_omits() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
     let output: String = (0..1000).map(|line| format!("line {line:03}\n")).collect();
@@ -137,7 +137,7 @@ async fn a_step_shows_as_much_as_it_is_asked_for_and_says_what_it_omits() {
 }
 
 #[tokio::test]
-async fn what_nobody_has_seen_is_kept_within_bounds() {
+async fn unseen_output_is_bounded() {
     let limits = Limits::default().collect_bytes(70).output_bytes(1 << 20);
     let mut stage = Stage::new(limits).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
@@ -150,7 +150,7 @@ async fn what_nobody_has_seen_is_kept_within_bounds() {
 }
 
 #[tokio::test]
-async fn what_the_server_lost_is_counted() {
+async fn a_server_side_gap_is_counted() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
     stage.server.say(&mut process, "before").await;
@@ -179,7 +179,7 @@ async fn a_character_is_not_split_between_steps_or_streams() {
 }
 
 #[tokio::test]
-async fn the_time_is_neither_shorter_nor_longer_than_allowed() {
+async fn the_window_is_clamped_to_its_limits() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, _process) = stage.exec_and_yield(stage.command()).await;
     let asked = [window(Duration::ZERO), window(Duration::MAX), Window::default()];

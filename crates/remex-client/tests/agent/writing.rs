@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{SECOND, Stage, ended, server::written, whole, window};
 
 #[tokio::test]
-async fn input_is_written_and_the_step_waits_for_what_comes_of_it() {
+async fn input_is_written_and_the_step_waits_for_the_response() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     let step = stage.step(handle, Write::Bytes(b"1+1\n")).await;
@@ -23,7 +23,7 @@ async fn input_is_written_and_the_step_waits_for_what_comes_of_it() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_input_comes_after_all_of_it_and_is_the_last() {
+async fn end_of_input_follows_all_input_and_is_final() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     let step = stage.step(handle, Write::BytesAndEnd(b"all")).await;
@@ -40,7 +40,7 @@ async fn the_end_of_the_input_comes_after_all_of_it_and_is_the_last() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_input_arrives_though_its_step_is_over() {
+async fn end_of_input_arrives_after_its_step_has_ended() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, _process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     let step = stage.step(handle, Write::BytesAndEnd(b"all")).await;
@@ -54,7 +54,7 @@ async fn the_end_of_the_input_arrives_though_its_step_is_over() {
 }
 
 #[tokio::test]
-async fn a_process_that_does_not_read_holds_up_no_step() {
+async fn a_process_that_does_not_read_blocks_no_step() {
     static INPUT: [u8; 4 << 20] = [b'x'; 4 << 20];
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, _process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
@@ -70,7 +70,7 @@ async fn a_process_that_does_not_read_holds_up_no_step() {
 }
 
 #[tokio::test]
-async fn a_process_without_input_takes_none_and_says_so() {
+async fn writing_to_a_process_without_stdin_is_an_error() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command()).await;
     stage.server.say(&mut process, "kept").await;
@@ -87,7 +87,7 @@ async fn a_process_without_input_takes_none_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_process_that_has_closed_its_input_refuses_and_its_output_stays() {
+async fn writing_to_a_closed_stdin_fails_and_keeps_the_output() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     stage.server.say(&mut process, "kept").await;
@@ -100,7 +100,7 @@ async fn a_process_that_has_closed_its_input_refuses_and_its_output_stays() {
 }
 
 #[tokio::test]
-async fn writing_to_one_that_has_ended_is_refused_and_the_rest_of_its_output_stays() {
+async fn writing_to_an_exited_process_fails_and_keeps_its_remaining_output() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     stage.server.say(&mut process, "goodbye\n").await;
@@ -118,7 +118,7 @@ async fn writing_to_one_that_has_ended_is_refused_and_the_rest_of_its_output_sta
 }
 
 #[tokio::test]
-async fn an_end_while_the_input_is_written_is_the_end_of_the_step() {
+async fn an_exit_while_input_is_written_ends_the_step() {
     let mut stage = Stage::new(Limits::default()).await;
     let (handle, mut process) = stage.exec_and_yield(stage.command().stdin(Stdio::Piped)).await;
     let step = stage.step(handle, Write::Bytes(b"exit\n")).await;

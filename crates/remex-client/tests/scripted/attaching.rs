@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn who_attaches_to_a_process_consumes_nothing_of_it_before_it_is_read() {
+async fn attaching_to_a_process_consumes_nothing_before_it_is_read() {
     let (client, mut server) = Server::connect().await;
     let command = Command::new("prog").id("p");
     let (process, ()) = tokio::join!(soon("a handle", command.attach_or_start(&client)), async {

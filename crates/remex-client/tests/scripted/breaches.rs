@@ -24,7 +24,7 @@ fn assert_broken<T: std::fmt::Debug>(outcome: Result<T, Error>, method: &str) {
 }
 
 #[tokio::test]
-async fn a_broken_notification_ends_its_process_with_the_cause_and_nothing_else() {
+async fn a_malformed_notification_fails_only_its_process_with_the_cause() {
     let (client, mut server) = Server::connect().await;
     let broken = started(&client, &mut server, "broken").await;
     let other = started(&client, &mut server, "other").await;
@@ -39,7 +39,7 @@ async fn a_broken_notification_ends_its_process_with_the_cause_and_nothing_else(
     assert_broken(soon("the cause", broken.wait()).await, "process/output");
     assert_eq!(next_output(&mut others).await, (1, "1".to_owned()));
     assert_eq!((client.connection_state(), client.disconnects()), (ConnectionState::Connected, 0));
-    // What nobody sees any more does not hold up the process.
+    // Output without a reader does not block the process.
     loop {
         let message = server.next().await;
         if message["method"] == "flow/consumed" && message["params"]["seq"] == 3 {
@@ -50,7 +50,7 @@ async fn a_broken_notification_ends_its_process_with_the_cause_and_nothing_else(
 }
 
 #[tokio::test]
-async fn a_broken_notification_ends_its_watch_with_the_cause_and_the_next_look_sets_it_again() {
+async fn a_malformed_notification_fails_its_watch_with_the_cause_and_the_next_poll_renews_it() {
     let (client, mut server) = Server::connect().await;
     let fs = client.fs();
     let (watch, id) = tokio::join!(fs.watch("/w", Depth::Everything), async {
@@ -75,7 +75,7 @@ async fn a_broken_notification_ends_its_watch_with_the_cause_and_the_next_look_s
 }
 
 #[tokio::test]
-async fn a_broken_notification_ends_its_body_with_the_cause() {
+async fn a_malformed_notification_fails_its_body_with_the_cause() {
     let (client, mut server) = Server::connect().await;
     let http = client.http();
     let (response, id) = tokio::join!(http.get("http://localhost/").stream(), async {
@@ -91,7 +91,7 @@ async fn a_broken_notification_ends_its_body_with_the_cause() {
 }
 
 #[tokio::test]
-async fn an_error_that_does_not_decode_ends_its_call_and_nothing_else() {
+async fn an_error_that_does_not_decode_fails_only_its_call() {
     let (client, mut server) = Server::connect().await;
     let (status, ()) = tokio::join!(soon("an answer", client.call(GetStatus {})), async {
         let (id, _) = server.expect("environment/status").await;
@@ -102,7 +102,7 @@ async fn an_error_that_does_not_decode_ends_its_call_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_on_breaking_one_process_breaks_nothing_else() {
+async fn repeated_violations_for_one_process_affect_nothing_else() {
     let (client, mut server) = Server::connect().await;
     let broken = started(&client, &mut server, "broken").await;
     let other = started(&client, &mut server, "other").await;
@@ -116,7 +116,7 @@ async fn a_server_that_goes_on_breaking_one_process_breaks_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_talks_nonsense_is_not_asked_for_ever_and_not_in_haste() {
+async fn reconnecting_to_a_misbehaving_server_is_bounded_and_backs_off() {
     let (client, mut server) = Server::connect().await;
     let process = started(&client, &mut server, "p").await;
     let mut pauses = Vec::new();

@@ -73,7 +73,7 @@ async fn a_process_with_a_new_stream_and_a_new_cause_ends_as_usual() {
 }
 
 #[tokio::test]
-async fn output_of_a_new_stream_is_an_event_and_no_reader_of_another_stream_gets_it() {
+async fn output_of_an_unknown_stream_is_an_event_and_reaches_no_reader_of_other_streams() {
     let (client, mut server) = Server::connect().await;
     let process = started(&client, &mut server, "p").await;
     let (mut events, mut stdout) = (process.events(), process.stdout());
@@ -90,7 +90,7 @@ async fn output_of_a_new_stream_is_an_event_and_no_reader_of_another_stream_gets
 }
 
 #[tokio::test]
-async fn output_of_a_new_stream_that_is_read_back_is_not_lost() {
+async fn output_of_an_unknown_stream_can_be_read_back() {
     let (client, mut server) = Server::connect().await;
     let process = started(&client, &mut server, "p").await;
     let mut events = process.events();
@@ -105,7 +105,7 @@ async fn output_of_a_new_stream_that_is_read_back_is_not_lost() {
 }
 
 #[tokio::test]
-async fn new_members_and_numbers_beyond_64_bits_are_passed_over_everywhere() {
+async fn unknown_members_and_numbers_beyond_64_bits_are_ignored_everywhere() {
     let (client, mut server) = Server::connect().await;
     let command = Command::new("prog").id("p");
     let (process, ()) = tokio::join!(command.start(&client), async {
@@ -148,7 +148,7 @@ async fn null_means_absent_where_a_member_is_optional() {
 }
 
 #[tokio::test]
-async fn an_exit_that_does_not_decode_fails_its_process_and_another_goes_on() {
+async fn an_exit_that_does_not_decode_fails_only_its_process() {
     let (client, mut server) = Server::connect().await;
     let mut broken = Vec::new();
     // More of them than protocol errors that end a session.
@@ -191,7 +191,7 @@ async fn an_exit_that_does_not_decode_fails_its_process_and_another_goes_on() {
 }
 
 #[tokio::test]
-async fn new_notifications_are_passed_over_and_those_that_are_not_used_may_have_any_shape() {
+async fn unknown_notifications_are_ignored_and_unused_ones_may_have_any_shape() {
     let (client, mut server) = Server::connect().await;
     let process = started(&client, &mut server, "p").await;
     for method in ["process/paused", "process/started", "process/failed", "fs/missingChanged", "clock/tick"] {
@@ -207,7 +207,7 @@ async fn new_notifications_are_passed_over_and_those_that_are_not_used_may_have_
 }
 
 #[tokio::test]
-async fn a_request_of_the_server_is_refused_and_everything_goes_on() {
+async fn a_request_from_the_server_is_refused_and_everything_continues() {
     let (client, mut server) = Server::connect().await;
     let process = started(&client, &mut server, "p").await;
     for id in [json!("ask-1"), json!(2)] {
@@ -322,7 +322,7 @@ async fn a_new_kind_of_change_is_reported_as_unknown() {
 }
 
 #[tokio::test]
-async fn a_welcome_with_new_words_members_and_shapes_is_enough_to_work_with() {
+async fn a_handshake_response_with_unknown_values_is_usable() {
     let environment = json!({"shell": {"name": "bash", "path": "/bin/bash"}, "platformOs": "plan10",
         "executorVersion": null, "prependPathDirs": null, "capabilities": {"timeTravel": true, "fsWatchMissing": null},
         "processLimits": {"cpuSeconds": "bpf"}, "confinement": {"processes": 7}});
@@ -346,7 +346,7 @@ async fn a_welcome_with_new_words_members_and_shapes_is_enough_to_work_with() {
 }
 
 #[tokio::test]
-async fn a_write_with_a_new_status_goes_by_what_was_accepted() {
+async fn a_write_with_an_unknown_status_uses_the_accepted_bytes() {
     use tokio::io::AsyncWriteExt as _;
 
     let (client, mut server) = Server::connect().await;

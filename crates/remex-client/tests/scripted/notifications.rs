@@ -30,7 +30,7 @@ async fn reordered_notifications_are_put_in_order() {
 }
 
 #[tokio::test]
-async fn the_end_may_be_told_before_the_last_words() {
+async fn an_exit_may_arrive_before_the_last_output() {
     let (client, mut server) = Server::connect().await;
     let process = started(&client, &mut server, "p").await;
     server.send(json!({"method": "process/closed", "params": {"processId": "p", "seq": 3}})).await;
@@ -42,7 +42,7 @@ async fn the_end_may_be_told_before_the_last_words() {
 }
 
 #[tokio::test]
-async fn unknown_notifications_are_passed_over() {
+async fn unknown_notifications_are_ignored() {
     let (client, mut server) = Server::connect().await;
     let process = started(&client, &mut server, "p").await;
     let mut events = process.events();
@@ -74,7 +74,7 @@ async fn a_second_handle_on_a_process_sees_everything_too_and_outlives_the_first
 }
 
 #[tokio::test]
-async fn a_handle_that_comes_after_another_loses_nothing() {
+async fn a_later_handle_loses_nothing() {
     let (client, mut server) = Server::connect().await;
     let process = started(&client, &mut server, "p").await;
     drop(process);

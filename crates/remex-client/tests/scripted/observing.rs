@@ -83,7 +83,7 @@ async fn next_output(events: &mut SessionEvents) -> (String, u64) {
 }
 
 #[tokio::test]
-async fn what_starts_between_the_list_and_the_request_is_wanted_from_its_first_event() {
+async fn a_process_started_between_list_and_observe_is_requested_from_its_first_event() {
     let (mut events, mut server, params) = observing().await;
     // It has printed three times since the list; without a wish, a server begins with what comes next.
     let first = params["othersFromSeq"].as_u64().unwrap_or(4);
@@ -96,7 +96,7 @@ async fn what_starts_between_the_list_and_the_request_is_wanted_from_its_first_e
 }
 
 #[tokio::test]
-async fn a_process_that_cannot_be_followed_is_given_up_and_the_others_go_on() {
+async fn an_unobservable_process_is_dropped_and_the_others_continue() {
     let (mut events, mut server, _) = observing().await;
     let backwards = json!({"method": "process/gap", "params": {"processId": "p", "fromSeq": 9, "toSeq": 2}});
     for breach in [broken_output("q", 1), backwards] {
@@ -117,7 +117,7 @@ async fn a_process_that_cannot_be_followed_is_given_up_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn long_ids_count_as_much_as_output_does() {
+async fn long_ids_count_towards_the_buffer_like_output() {
     const MIB: usize = 1 << 20;
     for (count, len) in [(1, 9 * MIB), (100, MIB / 10)] {
         let (mut events, mut server, _) = observing().await;
@@ -139,7 +139,7 @@ async fn long_ids_count_as_much_as_output_does() {
 }
 
 #[tokio::test]
-async fn a_process_that_was_listed_while_it_started_is_the_same_when_it_runs() {
+async fn a_process_listed_as_starting_is_the_same_when_it_runs() {
     let (client, mut server) = Server::connect().await;
     let (events, _) = tokio::join!(client.observe("w", ObserveFrom::Start), async {
         let (id, _) = server.expect("session/list").await;
@@ -163,7 +163,7 @@ async fn a_process_that_was_listed_while_it_started_is_the_same_when_it_runs() {
 }
 
 #[tokio::test]
-async fn a_server_with_endless_processes_gets_an_end_of_reports() {
+async fn reports_to_a_server_with_endless_processes_are_bounded() {
     const PROCESSES: usize = 60_000;
     let (_client, mut server) = Server::connect().await;
     server.send(output(&"x".repeat(2_000), 1)).await;
@@ -196,7 +196,7 @@ fn named(note: Value, incarnation: u64) -> Value {
 }
 
 #[tokio::test]
-async fn a_process_that_was_restarted_while_its_observer_was_away_is_wanted_from_its_first_event() {
+async fn a_process_restarted_during_a_disconnect_is_requested_from_its_first_event() {
     let (mut events, mut server, _) = observing().await;
     for seq in 1..=3 {
         server.send(named(output("p", seq), 41)).await;
@@ -212,7 +212,7 @@ async fn a_process_that_was_restarted_while_its_observer_was_away_is_wanted_from
 }
 
 #[tokio::test]
-async fn a_process_that_is_restarted_between_the_list_and_the_request_is_asked_for_again() {
+async fn a_process_restarted_between_list_and_observe_is_requested_again() {
     let (mut events, mut server, _) = observing().await;
     for seq in 1..=3 {
         server.send(named(output("p", seq), 41)).await;

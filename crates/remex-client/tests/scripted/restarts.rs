@@ -92,7 +92,7 @@ async fn refuse_restarted(server: &mut Server, id: &Value) {
 }
 
 #[tokio::test]
-async fn a_process_that_others_restarted_meanwhile_is_not_held_up() {
+async fn a_process_restarted_by_another_client_is_not_blocked() {
     let (client, mut server) = Server::connect().await;
     let process = start(&client, &mut server).await;
     server.hang_up();
@@ -104,7 +104,7 @@ async fn a_process_that_others_restarted_meanwhile_is_not_held_up() {
 }
 
 #[tokio::test]
-async fn a_process_that_others_restart_is_not_held_up_and_the_next_handle_is_for_it() {
+async fn a_process_restarted_by_another_client_is_not_blocked_and_gets_the_next_handle() {
     let (client, mut server) = Server::connect().await;
     let old = start(&client, &mut server).await;
     server.send(named(output("p", 1), OLD)).await;
@@ -134,7 +134,7 @@ async fn a_process_that_others_restart_is_not_held_up_and_the_next_handle_is_for
 }
 
 #[tokio::test]
-async fn a_restart_whose_answer_was_repeated_does_not_hold_up_the_new_process() {
+async fn a_restart_with_a_repeated_response_does_not_block_the_new_process() {
     let (client, mut server) = Server::connect().await;
     drop(start(&client, &mut server).await);
     server.send(closed(1, OLD)).await;
@@ -158,14 +158,14 @@ async fn a_restart_whose_answer_was_repeated_does_not_hold_up_the_new_process() 
 }
 
 #[tokio::test]
-async fn an_old_handle_that_cannot_be_read_any_more_wants_nothing_any_more() {
+async fn a_failed_old_handle_requests_nothing() {
     let (client, mut server) = Server::connect().await;
     let old = start(&client, &mut server).await;
     for seq in 1..=3 {
         server.send(named(output("p", seq), OLD)).await;
     }
     server.send(named(broken_output("p", 4), OLD)).await;
-    // Nobody has read anything, and the server waits for that before it sends the new process.
+    // Nothing has been read, and the server waits for that before it sends the new process.
     consumed(&mut server, OLD, 1 << 60).await;
     let mut events = old.events();
     for seq in 1..=3 {
@@ -175,7 +175,7 @@ async fn an_old_handle_that_cannot_be_read_any_more_wants_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn a_reader_of_another_start_consumes_nothing_of_this_one() {
+async fn a_reader_of_another_incarnation_consumes_nothing_of_this_one() {
     let (client, mut server) = Server::connect().await;
     let process = start(&client, &mut server).await;
     server.send(named(output("p", 1), OLD)).await;
@@ -189,7 +189,7 @@ async fn a_reader_of_another_start_consumes_nothing_of_this_one() {
 }
 
 #[tokio::test]
-async fn a_closed_handle_that_is_still_held_does_not_hide_a_restart_by_others_meanwhile() {
+async fn a_retained_closed_handle_does_not_hide_a_restart_by_another_client() {
     let (client, mut server) = Server::connect().await;
     let old = start(&client, &mut server).await;
     server.send(closed(1, OLD)).await;
@@ -202,7 +202,7 @@ async fn a_closed_handle_that_is_still_held_does_not_hide_a_restart_by_others_me
 }
 
 #[tokio::test]
-async fn a_handle_that_is_dropped_before_it_knows_of_a_restart_holds_up_nothing() {
+async fn a_handle_dropped_before_it_learns_of_a_restart_blocks_nothing() {
     let (client, mut server) = Server::connect().await;
     let old = start(&client, &mut server).await;
     server.hang_up();
@@ -236,7 +236,7 @@ async fn another_process_that_cannot_be_restarted_is_not_taken_for_one_whose_han
 }
 
 #[tokio::test]
-async fn a_poll_of_the_new_process_consumes_nothing_of_the_one_before() {
+async fn a_poll_of_the_new_process_consumes_nothing_of_the_previous_one() {
     let (client, mut server) = Server::connect().await;
     let old = start(&client, &mut server).await;
     server.send(named(output("p", 1), OLD)).await;
@@ -254,7 +254,7 @@ async fn a_poll_of_the_new_process_consumes_nothing_of_the_one_before() {
 }
 
 #[tokio::test]
-async fn an_event_of_a_newer_server_that_nobody_follows_holds_up_nothing() {
+async fn an_unknown_event_of_an_unobserved_process_blocks_nothing() {
     let (client, mut server) = Server::connect().await;
     drop(start(&client, &mut server).await);
     consumed(&mut server, OLD, 1 << 60).await;
@@ -277,7 +277,7 @@ async fn a_handle_on_a_process_that_closes_meanwhile_and_is_restarted_does_not_w
 }
 
 #[tokio::test]
-async fn a_handle_on_a_process_whose_close_another_handle_has_got_does_not_wait_for_it() {
+async fn a_handle_does_not_wait_for_a_close_delivered_to_another_handle() {
     for is_kept in [false, true] {
         let (client, mut server) = Server::connect().await;
         let mut late = pin!(client.process("p"));
@@ -337,7 +337,7 @@ async fn an_old_handle_ends_with_its_connection_even_if_another_start_is_under_w
 }
 
 #[tokio::test]
-async fn a_restart_through_the_name_of_the_own_session_is_one_of_its_process() {
+async fn a_restart_through_the_name_of_the_own_session_affects_its_process() {
     let (client, mut server) = Server::connect_named("build").await;
     let _old = start(&client, &mut server).await;
     restart(&client, &mut server, "build").await;

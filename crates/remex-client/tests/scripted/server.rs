@@ -1,4 +1,4 @@
-//! A server that says what a test wants it to say, also when its client comes back.
+//! A server that sends what a test scripts, also after its client reconnects.
 
 use remex_client::{Client, Link, Options, Session, Target};
 use remex_proto::Blob;
@@ -57,7 +57,7 @@ impl Server {
         self.writer = writer;
     }
 
-    /// Waits until the client has come back; what it sent before is gone.
+    /// Waits until the client has reconnected; its earlier messages are dropped.
     pub(crate) async fn reconnect(&mut self) {
         let (reader, writer) = soon("another connection", self.connections.recv()).await.unwrap();
         self.lines = BufReader::new(reader).lines();

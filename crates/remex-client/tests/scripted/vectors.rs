@@ -76,7 +76,7 @@ struct Expected {
 struct ExpectedProcess {
     events: Vec<Value>,
     error: Option<String>,
-    /// The process goes on after these events.
+    /// The process continues after these events.
     #[serde(default)]
     open: bool,
 }

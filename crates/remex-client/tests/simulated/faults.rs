@@ -35,7 +35,7 @@ pub(crate) struct Fate {
     pub(crate) restart_at: Option<Duration>,
     /// When the way to the server is gone for good.
     pub(crate) dead_at: Option<Duration>,
-    /// When somebody else takes the session, for a few seconds.
+    /// When another client takes the session, for a few seconds.
     pub(crate) robbed_at: Option<Duration>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct World {
     cables: BTreeMap<u32, (Arc<Mutex<Cable>>, LineFramer)>,
     connections: u32,
     refuses_until: Option<Instant>,
-    /// Until when somebody else has the session.
+    /// Until when another client has the session.
     robbed_until: Option<Instant>,
     shore: Arc<Shore>,
     /// Changes with everything that moves, for comparing runs.

@@ -39,27 +39,27 @@ const SEEDS: u64 = 750;
 const DEADLINE: Duration = Duration::from_secs(1_800);
 
 #[test]
-fn nothing_is_lost_or_done_twice_whatever_the_link_does_1() {
+fn no_link_fault_loses_or_duplicates_anything_1() {
     run_quarter(0);
 }
 
 #[test]
-fn nothing_is_lost_or_done_twice_whatever_the_link_does_2() {
+fn no_link_fault_loses_or_duplicates_anything_2() {
     run_quarter(1);
 }
 
 #[test]
-fn nothing_is_lost_or_done_twice_whatever_the_link_does_3() {
+fn no_link_fault_loses_or_duplicates_anything_3() {
     run_quarter(2);
 }
 
 #[test]
-fn nothing_is_lost_or_done_twice_whatever_the_link_does_4() {
+fn no_link_fault_loses_or_duplicates_anything_4() {
     run_quarter(3);
 }
 
 #[test]
-fn a_seed_gives_the_same_run_again() {
+fn a_seed_reproduces_the_same_run() {
     for seed in 0..20 {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }
@@ -178,7 +178,7 @@ async fn live(seed: u64) -> Run {
         let users = if story.role == Role::Stall { &mut stalled } else { &mut quick };
         users.push((story.role, tokio::spawn(story.play())));
     }
-    // A consumer that stalls holds up nobody else.
+    // A stalled consumer blocks no other.
     let mut reports = join(quick, &world).await;
     done.send_replace(true);
     reports.extend(join(stalled, &world).await);

@@ -38,7 +38,7 @@ pub(crate) enum Role {
     WaitForText,
     /// Takes a little and nothing more until all others are done.
     Stall,
-    /// Drops every handle, and the process goes on.
+    /// Drops every handle, and the process keeps running.
     Leave,
     /// Drops every handle, and the process ends.
     DropAndEnd,
@@ -117,7 +117,7 @@ pub(crate) struct Story {
     random: Random,
     dialect: Dialect,
     seen: Seen,
-    /// Turns true when everybody else is done.
+    /// Turns true when all other tasks are done.
     others: watch::Receiver<bool>,
 }
 

@@ -31,7 +31,7 @@ use crate::{
 };
 
 const IDENTITY: u8 = 1;
-/// A connection of somebody else with the same identity.
+/// A connection of another client with the same identity.
 const RIVAL: u32 = u32::MAX;
 
 /// What the server speaks.
@@ -133,7 +133,7 @@ impl Server {
         self.answers.clear();
     }
 
-    /// Lets somebody else have the session for a while.
+    /// Lets another client take the session for a while.
     pub(crate) fn rob(&mut self, now: Instant) {
         let now_ms = self.millis(now);
         for id in self.session_ids(now) {

@@ -17,7 +17,7 @@ use rmcp::transport::streamable_http_server::session::{
     SessionId, SessionManager as _, local::LocalSessionManager,
 };
 
-/// How many sessions there may be. Clients that connect anew each time and end no session have to fit for a while.
+/// The most sessions. Leaves room for clients that start a new session for each request and end none.
 const MAX_SESSIONS: usize = 256;
 
 /// The sessions by when they were used last.

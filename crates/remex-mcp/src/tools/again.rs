@@ -87,7 +87,7 @@ impl Again {
 
 type Found = (String, String, Option<usize>, Option<u64>);
 
-/// Returns what is between two positions, up to a line end or a character within the budget.
+/// Returns the text between two positions, up to a line end or a character within the budget.
 fn part(all: &str, start: usize, end: usize, budget: usize) -> Found {
     let mut stop = end;
     if end - start > budget {

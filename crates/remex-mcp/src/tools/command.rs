@@ -26,11 +26,11 @@ use crate::{
     processes,
 };
 
-/// How much of its output the server keeps for a process that nobody reads, and for how long after its end.
+/// How much unread output the server keeps for a process, and for how long after its end.
 const RETAIN_BYTES: u64 = 16 << 20;
 const RETAIN_TIME: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a call waits without being told.
+/// How long a call waits by default.
 const DEFAULT_WAIT: f64 = 10.0;
 
 /// How long a call waits at most: clients give up calls that take long.
@@ -266,7 +266,7 @@ impl Tools {
         if has_input_left && report.running {
             report.state.push_str("; it has not read all of its input yet");
         }
-        // A process that nobody will ask for again need not be remembered.
+        // An unnamed process with fully returned output need not be remembered.
         if report.is_closed && params.name.is_none() && report.omitted_bytes == 0 {
             let _ = reference.forget().await;
             self.forget(environment.name(), &reference);
@@ -327,7 +327,7 @@ impl Tools {
                 error.with_hint("start it with `input` `pipe` or `terminal` to write to it")
             }
         })?;
-        // Only now: what waits for output of this process must not hold up its input.
+        // Locked only now: another call that waits for output of this process must not block its input.
         let limits = Limits { time: limits.time.saturating_sub(began.elapsed()), ..limits };
         let position = self.position(environment.name(), &reference);
         let mut position = turn(&position, limits, call).await?.ok_or_else(|| {
@@ -417,7 +417,7 @@ impl Tools {
         };
         if environment.is_none() {
             for other in self.shared.environments[1..].iter().filter(|other| other.was_connected()) {
-                // One that does not respond must not hold up the answer.
+                // An unresponsive environment must not delay the result.
                 if let Ok(Ok((reference, info))) = timeout(LIST_TIME, on(other)).await {
                     return Ok(Found { environment: other, reference, info });
                 }
@@ -462,7 +462,7 @@ async fn end_if_cancelled(stop: Stop, reference: &ProcessRef) -> ToolError {
     stopped(stop)
 }
 
-/// Writes to a process, also after whoever awaits it has given up: the process may read slowly.
+/// Writes to a process, which may read slowly; continues even if the returned future is dropped.
 fn write(
     reference: &ProcessRef,
     text: Vec<u8>,

@@ -72,12 +72,12 @@ impl Tools {
         task.contents_only =
             there.as_ref().is_some_and(|there| there.is_directory) && task.metadata.is_directory;
         task.there = there;
-        let counted = Arc::new(Counted::default());
-        let Ok(copied) = call.unless_stopped(Box::pin(copy_trees(vec![task], &counted))).await else {
+        let counter = Arc::new(CopyCounter::default());
+        let Ok(copied) = call.unless_stopped(Box::pin(copy_trees(vec![task], &counter))).await else {
             return Err(ToolError::new("the copy was cancelled; what is complete stays"));
         };
         let Ok(()) = copied;
-        let copied = std::mem::take(&mut *lock(&counted.0));
+        let copied = std::mem::take(&mut *lock(&counter.0));
         let text = if copied.failures.is_empty() {
             let mut text = format!("copied {} files and links", copied.copied);
             for label in &copied.left_out {
@@ -97,9 +97,9 @@ impl Tools {
 
 /// Counts what a copy does.
 #[derive(Default)]
-struct Counted(Mutex<Copied>);
+struct CopyCounter(Mutex<Copied>);
 
-impl CopyObserver for Counted {
+impl CopyObserver for CopyCounter {
     type Stop = std::convert::Infallible;
 
     fn on_action(&self, action: CopyAction, _: &str, _: &str) -> Result<(), Self::Stop> {

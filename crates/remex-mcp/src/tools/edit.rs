@@ -73,10 +73,10 @@ impl Tools {
     }
 }
 
-/// What is said when the line ends of an edit were those of another system.
+/// The note after the line ends of an edit were converted.
 const CONVERTED: &str = "[the lines of the file end with CRLF, and so do those that were put in]";
 
-/// What is said when the file has line ends of both kinds.
+/// The note if the file has line ends of both kinds.
 const MIXED: &str = "[the line ends of the file are mixed; those that were put in are as at their place]";
 
 /// Reads a text file that can be edited.
@@ -202,7 +202,7 @@ fn with_crlf(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\n', "\r\n")
 }
 
-/// Says what in a text is like what was looked for: the same lines with other white space, or the most similar line.
+/// Describes text similar to the old text of an edit: the same lines with other white space, or the most similar line.
 pub(super) fn near(text: &str, old: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let wanted: Vec<&str> = old.lines().map(str::trim).skip_while(|line| line.is_empty()).collect();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_is_shown() {
+    fn similar_text_is_shown() {
         let text = "fn one() {\n\tlet a = 1;\n}\nfn two() {}\n";
         assert!(near(text, "fn one() {\n    let a = 1;\n}").contains("white space"), "{}", near(text, "x"));
         assert!(near(text, "let a = 2;").ends_with("     2\t\tlet a = 1;"), "{}", near(text, "let a = 2;"));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_that_change_nothing_say_so() {
+    fn edits_without_effect_are_reported() {
         for edits in [vec![edit("a", "a")], vec![edit("a", "b"), edit("b", "a")]] {
             let error = apply("a\n", &edits).unwrap_err().to_string();
             assert!(error.contains("change"), "{error}");

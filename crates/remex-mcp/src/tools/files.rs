@@ -24,13 +24,13 @@ const MAX_IMAGE: u64 = 600 << 10;
 /// How much of a file or a listing is returned, in bytes.
 const MAX_TEXT: usize = 64 << 10;
 
-/// Of longer files there is no hash: a page of them should not wait for all of the file.
+/// Longer files are not hashed, so that returning a page does not require reading the whole file.
 const MAX_HASHED: u64 = 16 << 20;
 
-/// How many lines of a file are returned without being told.
+/// How many lines of a file are returned by default.
 const DEFAULT_LINES: u64 = 2000;
 
-/// What a model is told about text that it sees with replacements.
+/// The notice for a model about text with replaced characters.
 const NOT_UTF8: &str = "[these lines are not UTF-8: replaced characters are shown as \u{fffd}, and writing them back would \
                         change the file; use a command to edit it]\n";
 
@@ -131,8 +131,8 @@ impl Tools {
         let (_, client, path) = self.at(params.environment.as_deref(), Some(&params.path)).await?;
         let fs = client.fs();
         let failed = |error: Error| ToolError::of_file(&error, &path);
-        // The hash of a long file is older than what is read of it, never newer: if it still matches when the model writes,
-        // nobody has changed the file since.
+        // The hash of a long file is taken before its content is read: if it still matches when the model writes, the file
+        // has not changed since.
         let size = fs.metadata(&path).await.map_err(failed)?.size;
         let is_long = size > MAX_TEXT as u64;
         let is_hashed = is_long && size <= MAX_HASHED;

@@ -285,7 +285,7 @@ impl Planned {
         }
     }
 
-    /// Lets those who may read the file run it, or nobody.
+    /// Sets or clears the execute permission of everyone who may read the file.
     async fn set_executable(&self, fs: &Fs) -> Result<(), ToolError> {
         let Some(executable) = self.executable else { return Ok(()) };
         let failed = |error| ToolError::of_file(&error, &self.path);

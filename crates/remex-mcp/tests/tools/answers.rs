@@ -18,7 +18,7 @@ const FOREIGN: [&str; 9] = [
 ];
 
 #[tokio::test]
-async fn hints_are_about_tools_and_do_no_harm() {
+async fn hints_refer_to_tools_and_are_safe_to_follow() {
     let world = World::new();
     let model = world.model().await;
     fs::write(world.directory.path().join("file"), "text\n").unwrap();
@@ -45,7 +45,7 @@ async fn hints_are_about_tools_and_do_no_harm() {
 }
 
 #[tokio::test]
-async fn text_is_enough_to_edit_what_was_read() {
+async fn the_text_of_a_read_suffices_for_an_edit() {
     let world = World::new();
     let model = world.model().await;
     let hash_in = |text: &str| text.rsplit_once(": ").unwrap().1.trim_end_matches(']').to_owned();
@@ -63,7 +63,7 @@ async fn text_is_enough_to_edit_what_was_read() {
 }
 
 #[tokio::test]
-async fn images_are_images_and_other_binary_content_is_told() {
+async fn images_are_returned_as_images_and_other_binary_content_is_reported() {
     let world = World::new();
     let model = world.model().await;
     let png = [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".as_slice(), &[0; 80], b"\0\0\0\0IEND\xaeB`\x82"].concat();
@@ -85,7 +85,7 @@ async fn images_are_images_and_other_binary_content_is_told() {
 }
 
 #[tokio::test]
-async fn a_listing_has_a_budget_and_shows_what_is_near_first() {
+async fn a_listing_has_a_budget_and_shows_shallow_entries_first() {
     let world = World::new();
     let model = world.model().await;
     for number in 0..50 {
@@ -113,7 +113,7 @@ async fn a_listing_has_a_budget_and_shows_what_is_near_first() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_huge_file_comes_without_a_hash() {
+async fn a_page_of_a_huge_file_has_no_hash() {
     let world = World::new();
     let model = world.model().await;
     fs::write(world.directory.path().join("huge"), "line\n".repeat(4 << 20)).unwrap();
@@ -123,7 +123,7 @@ async fn a_page_of_a_huge_file_comes_without_a_hash() {
 }
 
 #[tokio::test]
-async fn an_answer_is_not_longer_than_clients_accept_and_long_text_comes_once() {
+async fn a_result_fits_the_limits_of_clients_and_long_text_is_not_repeated() {
     let world = World::new();
     let model = world.model().await;
     let command = json!({"command": "yes '\"\\' | head -c 2000000", "max_output_tokens": 100_000});
@@ -136,7 +136,7 @@ async fn an_answer_is_not_longer_than_clients_accept_and_long_text_comes_once() 
 }
 
 #[tokio::test]
-async fn the_list_of_tools_takes_few_tokens() {
+async fn the_list_of_tools_is_short() {
     let world = World::new();
     let model = world.model().await;
     let tools = model.service.list_all_tools().await.unwrap();
@@ -172,7 +172,7 @@ async fn arguments_may_be_null_and_a_wrong_one_is_named() {
 }
 
 #[tokio::test]
-async fn the_end_of_an_http_session_is_answered_as_clients_expect() {
+async fn deleting_an_http_session_is_answered_as_clients_expect() {
     let world = World::new();
     let (address, _) = over_http(&world).await;
     let bearer = "authorization: Bearer s3cret\r\n";

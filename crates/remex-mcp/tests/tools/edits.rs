@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 use super::*;
 
 #[tokio::test]
-async fn an_edit_that_does_not_fit_shows_what_is_near() {
+async fn an_edit_that_does_not_match_shows_similar_text() {
     let world = World::new();
     let model = world.model().await;
     fs::write(world.directory.path().join("a.rs"), "fn one() {\n\tlet value = 1;\n}\nfn one() {}\n").unwrap();
@@ -25,7 +25,7 @@ async fn an_edit_that_does_not_fit_shows_what_is_near() {
 }
 
 #[tokio::test]
-async fn a_patch_is_applied_as_a_whole_or_not_at_all() {
+async fn a_patch_is_applied_completely_or_not_at_all() {
     let world = World::new();
     let model = world.model().await;
     let place = |name: &str| world.directory.path().join(name);

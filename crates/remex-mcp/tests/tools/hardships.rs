@@ -10,7 +10,7 @@ fn is_alive(world: &World) -> bool {
 }
 
 #[tokio::test]
-async fn a_command_outlives_a_client_that_goes_away_while_it_waits() {
+async fn a_command_outlives_a_client_that_disconnects_while_waiting() {
     let world = World::new();
     let model = Arc::new(world.model().await);
     let command = "echo $$ > pid.new; mv pid.new pid; until test -e go; do sleep 0.02; done; echo done";
@@ -34,7 +34,7 @@ async fn a_command_outlives_a_client_that_goes_away_while_it_waits() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_by_a_call_that_is_wrong() {
+async fn an_invalid_call_writes_nothing() {
     let world = World::new();
     let model = world.model().await;
     model
@@ -50,7 +50,7 @@ async fn nothing_is_written_by_a_call_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_process_that_has_ended_is_told_so_without_waiting() {
+async fn an_exited_process_is_reported_without_waiting() {
     let world = World::new();
     let model = world.model().await;
     model.does("run_command", json!({"command": "seq 1 300000; exit 2", "name": "ended"})).await;
@@ -77,7 +77,7 @@ async fn a_process_that_has_exited_is_not_running_while_its_output_is_open() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_read_holds_up_nobody() {
+async fn a_program_that_does_not_read_blocks_no_other() {
     let world = World::new();
     let model = world.model().await;
     let (began, input) = (Instant::now(), "x".repeat(4 << 20));
@@ -96,7 +96,7 @@ async fn a_program_that_does_not_read_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn two_calls_that_read_the_same_output_do_not_hold_up_each_other() {
+async fn two_calls_that_read_the_same_output_do_not_block_each_other() {
     let world = World::new();
     let model = Arc::new(world.model().await);
     let command = json!({"command": "echo first; sleep 1000", "name": "slow", "wait_seconds": 0});
@@ -141,7 +141,7 @@ async fn a_host_that_does_not_respond_does_not_hide_the_others() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_gone_is_named_beside_the_processes_of_the_others() {
+async fn an_unreachable_host_is_named_alongside_the_processes_of_others() {
     let (world, other) = (World::new(), World::new());
     let connected = Arc::new(std::sync::Mutex::new(None::<Client>));
     let target = other.local.target();
@@ -173,7 +173,7 @@ async fn a_host_that_is_gone_is_named_beside_the_processes_of_the_others() {
 }
 
 #[tokio::test]
-async fn files_that_are_odd_are_told_and_not_harmed() {
+async fn unusual_files_are_reported_and_left_intact() {
     let world = World::new();
     let model = world.model().await;
     let place = |name: &str| world.directory.path().join(name);
@@ -203,7 +203,7 @@ async fn files_that_are_odd_are_told_and_not_harmed() {
 }
 
 #[tokio::test]
-async fn the_hash_of_a_file_is_that_of_the_content_beside_it() {
+async fn the_hash_of_a_file_matches_the_returned_content() {
     let world = World::new();
     let model = world.model().await;
     let (path, next) = (world.directory.path().join("file"), world.directory.path().join("next"));
@@ -238,7 +238,7 @@ async fn the_hash_of_a_file_is_that_of_the_content_beside_it() {
 }
 
 #[tokio::test]
-async fn a_replaced_token_ends_connections_and_lets_only_the_new_one_in() {
+async fn a_replaced_token_ends_connections_and_admits_only_the_new_one() {
     let world = World::new();
     let (address, token) = over_http(&world).await;
     let mut open = TcpStream::connect(address).await.unwrap();
@@ -286,7 +286,7 @@ async fn sessions_beyond_the_limit_end_the_longest_idle_ones() {
 }
 
 #[tokio::test]
-async fn silent_connections_keep_nobody_out() {
+async fn idle_connections_lock_out_no_one() {
     let world = World::new();
     let (address, _) = over_http(&world).await;
     let mut silent = Vec::new();

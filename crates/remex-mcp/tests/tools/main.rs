@@ -119,7 +119,7 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_command_tells_its_output_and_how_it_ended() {
+async fn a_command_returns_its_output_and_exit() {
     let world = World::new();
     let model = world.model().await;
     let (text, data) = model.does("run_command", json!({"command": "echo out; echo err >&2; exit 3"})).await;
@@ -148,7 +148,7 @@ async fn a_command_tells_its_output_and_how_it_ended() {
 }
 
 #[tokio::test]
-async fn control_comes_back_and_the_process_is_used_by_its_name() {
+async fn a_yielded_process_can_be_used_by_its_name() {
     let world = World::new();
     let model = world.model().await;
     let command = "stty -echo; echo ready; while read line; do echo \"got $line\"; done";
@@ -160,7 +160,7 @@ async fn control_comes_back_and_the_process_is_used_by_its_name() {
     let (text, data) = model.does("send_input", sent).await;
     assert!(text.contains("got one\n[`repl` is running; the awaited text was written]"), "{text}");
     assert_eq!(data["returned"], "matched");
-    // Who waits for output does not hold up the input that brings it.
+    // A call that waits for output does not block the input that produces it.
     let (waited, sent) = tokio::join!(
         model.does("read_output", json!({"process": "repl", "wait_for": "got two", "wait_seconds": 10})),
         model.does("send_input", json!({"process": "repl", "text": "two\n", "wait_seconds": 0})),
@@ -188,7 +188,7 @@ async fn control_comes_back_and_the_process_is_used_by_its_name() {
 }
 
 #[tokio::test]
-async fn long_output_keeps_its_beginning_and_its_end_and_says_what_is_missing() {
+async fn long_output_keeps_its_head_and_tail_and_reports_what_is_omitted() {
     let world = World::new();
     let model = world.model().await;
     let command = "seq 1 100000; printf '\\033[31mred\\033[0m 10%%\\r100%%\\n'";
@@ -206,7 +206,7 @@ async fn long_output_keeps_its_beginning_and_its_end_and_says_what_is_missing() 
 }
 
 #[tokio::test]
-async fn a_cancelled_command_ends_with_everything_that_it_started() {
+async fn a_cancelled_command_ends_with_all_its_descendants() {
     let world = World::new();
     let model = world.model().await;
     let pids = world.directory.path().join("pids");
@@ -300,7 +300,7 @@ async fn directories_are_listed() {
 }
 
 #[tokio::test]
-async fn files_are_copied_between_environments_that_are_chosen_by_name() {
+async fn files_are_copied_between_named_environments() {
     let (near, far) = (World::new(), World::new());
     let environments = vec![
         environment("near", near.local.target(), near.directory.path()),
@@ -334,7 +334,7 @@ async fn files_are_copied_between_environments_that_are_chosen_by_name() {
 }
 
 #[tokio::test]
-async fn tools_say_what_they_do_to_the_world_and_only_allowed_ones_exist() {
+async fn tools_have_annotations_and_only_permitted_ones_exist() {
     let world = World::new();
     let names = |tools: &[rmcp::model::Tool]| -> Vec<String> {
         tools.iter().map(|tool| tool.name.to_string()).collect()
@@ -397,7 +397,7 @@ async fn over_http(world: &World) -> (SocketAddr, Token) {
 }
 
 #[tokio::test]
-async fn over_http_only_those_with_the_token_get_in_and_no_web_page() {
+async fn over_http_a_token_is_required_and_web_pages_are_refused() {
     let world = World::new();
     let (address, _) = over_http(&world).await;
     let bearer = "authorization: Bearer s3cret\r\n";

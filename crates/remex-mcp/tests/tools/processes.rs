@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn what_is_left_out_of_long_output_can_be_read() {
+async fn omitted_parts_of_long_output_can_be_read() {
     let world = World::new();
     let model = world.model().await;
     let long = json!({"command": "seq 1 100000", "name": "long", "max_output_tokens": 100});
@@ -32,7 +32,7 @@ async fn what_is_left_out_of_long_output_can_be_read() {
 }
 
 #[tokio::test]
-async fn commands_run_in_bash_where_there_is_one() {
+async fn commands_run_in_bash_if_available() {
     let world = World::new();
     let model = world.model().await;
     let (text, _) =
@@ -98,7 +98,7 @@ async fn a_process_of_another_environment_is_found_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_match_at_the_end_is_told_with_the_end() {
+async fn a_match_at_the_exit_is_reported_with_it() {
     let world = World::new();
     let model = world.model().await;
     let command =

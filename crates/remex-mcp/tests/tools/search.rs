@@ -65,7 +65,7 @@ async fn lines_are_found_with_the_expressions_and_globs_of_ripgrep() {
 }
 
 #[tokio::test]
-async fn what_is_long_or_binary_or_too_much_is_said() {
+async fn truncated_binary_and_omitted_matches_are_reported() {
     let world = World::new();
     let model = world.model().await;
     let place = |name: &str| world.directory.path().join(name);

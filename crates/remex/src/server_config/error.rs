@@ -1,4 +1,4 @@
-//! What is wrong in a configuration file: where, what, and what to do.
+//! Errors in a configuration file: their place, cause and hint.
 //!
 //! Start at [`ConfigErrors`].
 

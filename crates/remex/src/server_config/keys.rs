@@ -1,4 +1,4 @@
-//! Every key of the configuration file: where it stands, what it means, how it is set and shown.
+//! Every key of the configuration file: its place, meaning, parser and display.
 //!
 //! Start at [`keys`].
 

@@ -32,7 +32,7 @@ pub(super) fn read(text: &str, file: &Path) -> Result<ServerConfig, ConfigErrors
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let message = error.message().to_owned();
-        reader.blame(error.span().unwrap_or_default().start, ConfigErrorKind::Syntax { message });
+        reader.record_error(error.span().unwrap_or_default().start, ConfigErrorKind::Syntax { message });
     }
     let mut config = ServerConfig::default();
     if errors.is_empty() {
@@ -72,7 +72,7 @@ impl Reader<'_> {
                 if parts.peek().is_none() {
                     let key = name.to_owned();
                     let kind = ConfigErrorKind::Type { key, expected: "a table", example: "{ … }" };
-                    self.blame(item.span().start, kind);
+                    self.record_error(item.span().start, kind);
                 }
                 return None;
             };
@@ -245,7 +245,7 @@ impl Reader<'_> {
             let meant = closest(written.get_ref(), known.iter().copied()).map(|meant| format!("`{meant}`"));
             let kind =
                 ConfigErrorKind::UnknownKey { key: written.get_ref().to_string(), table: key.table, meant };
-            self.blame(written.span().start, kind);
+            self.record_error(written.span().start, kind);
         }
         Some(table)
     }
@@ -258,7 +258,7 @@ impl Reader<'_> {
         list: &'static str,
     ) -> Option<String> {
         let Some(name) = table.get("name") else {
-            self.blame(item.span().start, ConfigErrorKind::Missing { list, key: "name" });
+            self.record_error(item.span().start, ConfigErrorKind::Missing { list, key: "name" });
             return None;
         };
         let text = self.expect(key, name, "a list of tables with texts", name.get_ref().as_str())?;
@@ -287,7 +287,7 @@ impl Reader<'_> {
         let tls = &config.tls;
         let mut needs = |is_given: bool, key, with| {
             if is_given && let Some(at) = position(root, key) {
-                self.blame(at, ConfigErrorKind::Alone { key, with });
+                self.record_error(at, ConfigErrorKind::Alone { key, with });
             }
         };
         needs(tls.cert.is_some() && tls.key.is_none(), "tls.cert", "tls.key");
@@ -309,7 +309,7 @@ impl Reader<'_> {
         };
         let meant = elsewhere().or(meant);
         let kind = ConfigErrorKind::UnknownKey { key: name.to_string(), table, meant };
-        self.blame(written.span().start, kind);
+        self.record_error(written.span().start, kind);
     }
 
     /// Returns what was found, or blames the value for its type.
@@ -322,7 +322,7 @@ impl Reader<'_> {
     ) -> Option<T> {
         if found.is_none() {
             let kind = ConfigErrorKind::Type { key: key.name.to_owned(), expected, example: key.example };
-            self.blame(item.span().start, kind);
+            self.record_error(item.span().start, kind);
         }
         found
     }
@@ -340,10 +340,10 @@ impl Reader<'_> {
         };
         let Rejected { reason, hint } = rejected;
         let kind = ConfigErrorKind::Value { key: key.name.to_owned(), value, reason, hint };
-        self.blame(item.span().start, kind);
+        self.record_error(item.span().start, kind);
     }
 
-    fn blame(&mut self, at: usize, kind: ConfigErrorKind) {
+    fn record_error(&mut self, at: usize, kind: ConfigErrorKind) {
         let line = self.lines.partition_point(|start| *start <= at) + 1;
         self.errors.push(ConfigError { file: self.file.to_owned(), line, kind });
     }

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_others_can_write_or_that_would_block_is_refused() {
+    fn a_profile_that_is_writable_by_others_or_would_block_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("profile");
         let read = || permissions(path.to_str().unwrap()).map(drop);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_relative_needs_a_workspace() {
+    fn relative_paths_need_a_workspace() {
         for (text, expected) in [
             ("read = ['/']\ndeny = ['/**/*.env', '/etc/shadow']", false),
             ("deny = ['**/*.env']", true),

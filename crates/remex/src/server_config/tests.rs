@@ -113,7 +113,7 @@ fn an_empty_list_of_certificates_is_not_a_missing_one() {
 }
 
 #[test]
-fn a_name_of_a_certificate_without_its_kind_is_refused() {
+fn a_certificate_name_without_its_kind_is_refused() {
     let refused = |name: &str| {
         let text = format!("[auth]\ncertificates = [\n{{ name = '{name}' }}]");
         parse(&text).unwrap_err().to_string()
@@ -129,7 +129,7 @@ fn a_name_of_a_certificate_without_its_kind_is_refused() {
 }
 
 #[test]
-fn metrics_can_be_open_without_a_port_of_their_own() {
+fn metrics_can_be_open_without_their_own_port() {
     assert!(parse("[metrics]\nopen = true").unwrap().metrics.open);
 }
 

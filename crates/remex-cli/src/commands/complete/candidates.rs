@@ -11,7 +11,7 @@ use remex_client::Target;
 use super::paths;
 use crate::{
     args::{
-        line::{Candidate, Line, Wanted},
+        line::{Candidate, Expected, Line},
         signal,
     },
     remote::{
@@ -43,24 +43,24 @@ pub(crate) async fn candidates(words: &[String]) -> Vec<Candidate> {
 }
 
 async fn values(line: &Line<'_>) -> Vec<Candidate> {
-    match &line.wanted {
-        Wanted::Nothing => Vec::new(),
-        Wanted::Words(words) => words.clone(),
-        Wanted::Environment => environments(""),
-        Wanted::Signal => signal::NUMBERS
+    match &line.expected {
+        Expected::Nothing => Vec::new(),
+        Expected::Words(words) => words.clone(),
+        Expected::Environment => environments(""),
+        Expected::Signal => signal::NUMBERS
             .iter()
             .map(|(_, name)| Candidate::new(name.name().trim_start_matches("SIG"), ""))
             .collect(),
-        Wanted::Process => processes(line.on.as_deref()).await.unwrap_or_default(),
-        Wanted::Program => paths::programs(line.value),
-        Wanted::LocalPath => paths::here(line.value),
-        Wanted::ProcessOrPath if line.value.contains(':') => paths::anywhere(line.value).await,
-        Wanted::ProcessOrPath => {
+        Expected::Process => processes(line.on.as_deref()).await.unwrap_or_default(),
+        Expected::Program => paths::programs(line.value),
+        Expected::LocalPath => paths::here(line.value),
+        Expected::ProcessOrPath if line.value.contains(':') => paths::anywhere(line.value).await,
+        Expected::ProcessOrPath => {
             let mut found = processes(line.on.as_deref()).await.unwrap_or_default();
             found.extend(environments(":"));
             found
         }
-        Wanted::Path => {
+        Expected::Path => {
             let mut found = paths::anywhere(line.value).await;
             if !line.value.contains([':', '/']) {
                 found.extend(environments(":"));

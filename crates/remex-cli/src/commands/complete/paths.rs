@@ -18,7 +18,7 @@ pub(super) async fn anywhere(typed: &str) -> Vec<Candidate> {
     match split_host(typed) {
         Some((host, path)) => {
             let host = host.to_owned();
-            there(&typed[..typed.len() - path.len()], &host, path).await.unwrap_or_default()
+            complete_remote(&typed[..typed.len() - path.len()], &host, path).await.unwrap_or_default()
         }
         None => here(typed),
     }
@@ -50,7 +50,7 @@ pub(super) fn here(typed: &str) -> Vec<Candidate> {
 }
 
 /// Completes a path on a remote host; `before` is the text before the path.
-async fn there(before: &str, host: &str, path: &str) -> Option<Vec<Candidate>> {
+async fn complete_remote(before: &str, host: &str, path: &str) -> Option<Vec<Candidate>> {
     quiet_endpoint(host)?;
     let (directory, name) = split(path);
     let arg = PathArg::parse(format!("{before}{directory}").into()).ok()?;

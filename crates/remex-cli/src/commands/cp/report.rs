@@ -462,9 +462,9 @@ fn explain(failure: CopyFailure) -> Failure {
     let cannot_copy = format!("cannot copy `{}`", plain(&label));
     match problem {
         // An entry that vanishes during the copy does not count as a missing source.
-        CopyProblem::Failed(error) => Failure::from(error).context(&cannot_copy).on_the_way(),
+        CopyProblem::Failed(error) => Failure::from(error).context(&cannot_copy).into_plain_failure(),
         CopyProblem::NotDeleted(error) => {
-            Failure::from(error).context(&format!("cannot delete `{}`", plain(&label))).on_the_way()
+            Failure::from(error).context(&format!("cannot delete `{}`", plain(&label))).into_plain_failure()
         }
         CopyProblem::Special => Failure::new(cannot_copy, "read it with `remex run` if you want its content")
             .because("it is a pipe, socket or device"),
@@ -499,7 +499,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_says_how_much_is_done_and_how_long_it_takes() {
+    fn progress_shows_the_amount_done_and_the_remaining_time() {
         let mut shown = ProgressLine {
             done: 512 << 20,
             total: Some(2 << 30),

@@ -38,7 +38,7 @@ pub(super) fn check(definitions: &Definitions) -> Vec<Finding> {
     findings
 }
 
-/// Returns what is wrong with the files of an environment.
+/// Returns the problems with the files of an environment.
 fn judge(definition: &Definition, options: &TlsOptions) -> Option<Finding> {
     let id = &definition.id;
     let files_of = |identity: &Identity| (identity.certificate.clone(), identity.key.clone());

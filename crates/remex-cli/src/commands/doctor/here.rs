@@ -166,7 +166,9 @@ async fn user_server_findings(limit: Duration) -> Vec<Finding> {
         }
         Ok(ServerStatus::Died) => {
             let hint = format!("see the log `{}`", user_server::Socket::default_path().log().display());
-            return vec![Finding::new(NAME, Verdict::Warning, user_server::died()).with_hint(hint)];
+            return vec![
+                Finding::new(NAME, Verdict::Warning, user_server::explain_stale_socket()).with_hint(hint),
+            ];
         }
         Err(failure) => return vec![Finding::failed(NAME, &failure)],
     };

@@ -159,7 +159,7 @@ pub(super) async fn check(host: &Host<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Says so if the host is a container.
+/// Reports whether the host is a container.
 async fn container(host: &Host<'_>) -> Option<Finding> {
     let mut is_container = false;
     for mark in ["/.dockerenv", "/run/.containerenv", "/run/systemd/container"] {
@@ -266,7 +266,7 @@ fn sandbox(tried: Result<Option<Confinement>, Error>) -> Finding {
     }
 }
 
-/// Reports what confines commands, and what is missing.
+/// Reports the available and the missing means of confinement.
 fn confined(name: &'static str, confinement: &Confinement) -> Finding {
     let finding = match (confinement.processes, confinement.landlock_abi) {
         (ProcessConfinement::Namespaces, Some(abi)) => {
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_scarce_is_a_warning_and_what_is_too_old_a_problem() {
+    fn scarce_resources_are_warnings_and_outdated_software_is_a_problem() {
         assert_eq!(enough("open files", Some(256), 1024, "raise it").verdict, Verdict::Warning);
         assert_eq!(enough("open files", Some(u64::MAX), 1024, "raise it").verdict, Verdict::Ok);
         for (release, verdict) in [

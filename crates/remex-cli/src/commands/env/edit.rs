@@ -196,7 +196,7 @@ impl EnvironmentsFile {
             Err(_) => path,
         };
         let directory = lock(path.parent().unwrap_or(Path::new("/")))?;
-        let trouble = |error: &io::Error| Failure::io(&format!("read `{}`", path.display()), error);
+        let io_failure = |error: &io::Error| Failure::io(&format!("read `{}`", path.display()), error);
         // Opening a FIFO would block.
         if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
             return Err(Failure::new(
@@ -206,11 +206,11 @@ impl EnvironmentsFile {
             .because("it is not a regular file"));
         }
         let (text, permissions) = match fs::read_to_string(&path) {
-            Ok(text) => (text, fs::metadata(&path).map_err(|error| trouble(&error))?.permissions()),
+            Ok(text) => (text, fs::metadata(&path).map_err(|error| io_failure(&error))?.permissions()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (String::new(), Permissions::from_mode(0o600))
             }
-            Err(error) => return Err(trouble(&error)),
+            Err(error) => return Err(io_failure(&error)),
         };
         let lines = if text.contains("\r\n") { LineEndings::Dos } else { LineEndings::Unix };
         let text = text.replace("\r\n", "\n");

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use remex_client::process::Sandbox;
 
 use crate::{
-    args::sandbox::{Confine, Net, Profile},
+    args::sandbox::{Confine, NetworkAccess, Profile},
     render::failure::Failure,
 };
 
@@ -19,8 +19,8 @@ pub(in crate::commands) fn sandbox(
         (Some(Profile::ReadOnly), _) => Sandbox::read_only(),
         (Some(Profile::WorkspaceWrite), _) => Sandbox::workspace_write(),
         (Some(Profile::Minimal), _) => Sandbox::minimal(),
-        (None, Some(Net::Off | Net::Allow(_))) => Sandbox::no_network(),
-        (None, None | Some(Net::On)) => return Ok(None),
+        (None, Some(NetworkAccess::Off | NetworkAccess::Allow(_))) => Sandbox::no_network(),
+        (None, None | Some(NetworkAccess::On)) => return Ok(None),
     };
     for path in &flags.read {
         sandbox = sandbox.read(absolute(path)?);
@@ -35,21 +35,21 @@ pub(in crate::commands) fn sandbox(
         };
     }
     Ok(Some(match net {
-        Some(Net::On) => sandbox.network(true),
-        Some(Net::Allow(hosts)) => hosts.into_iter().fold(sandbox, Sandbox::allow_host),
-        Some(Net::Off) | None => sandbox,
+        Some(NetworkAccess::On) => sandbox.network(true),
+        Some(NetworkAccess::Allow(hosts)) => hosts.into_iter().fold(sandbox, Sandbox::allow_host),
+        Some(NetworkAccess::Off) | None => sandbox,
     }))
 }
 
-/// Returns what all `--net` flags say together.
-fn network(flags: &[Net]) -> Result<Option<Net>, Failure> {
-    let mut all: Option<Net> = None;
+/// Returns the combination of all `--net` flags.
+fn network(flags: &[NetworkAccess]) -> Result<Option<NetworkAccess>, Failure> {
+    let mut all: Option<NetworkAccess> = None;
     for flag in flags {
         all = Some(match (all, flag) {
             (None, flag) => flag.clone(),
-            (Some(Net::Allow(mut hosts)), Net::Allow(more)) => {
+            (Some(NetworkAccess::Allow(mut hosts)), NetworkAccess::Allow(more)) => {
                 hosts.extend(more.iter().cloned());
-                Net::Allow(hosts)
+                NetworkAccess::Allow(hosts)
             }
             (Some(known), flag) if known == *flag => known,
             (Some(_), _) => {
@@ -73,12 +73,12 @@ mod tests {
         let confine = |flags: &Confine| sandbox(flags, absolute).unwrap();
         let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         assert_eq!(confine(&Confine::default()), None);
-        assert_eq!(confine(&Confine { net: vec![Net::On], ..Confine::default() }), None);
-        let offline = Confine { net: vec![Net::Off], ..Confine::default() };
+        assert_eq!(confine(&Confine { net: vec![NetworkAccess::On], ..Confine::default() }), None);
+        let offline = Confine { net: vec![NetworkAccess::Off], ..Confine::default() };
         assert_eq!(confine(&offline), Some(Sandbox::no_network()));
         let flags = Confine {
             sandbox: Some(Profile::Minimal),
-            net: vec![Net::On],
+            net: vec![NetworkAccess::On],
             read: text(&["in"]),
             write: text(&["out"]),
             deny: text(&["keys", "**/.env"]),
@@ -90,12 +90,12 @@ mod tests {
             .deny_pattern("**/.env")
             .network(true);
         assert_eq!(confine(&flags), Some(expected));
-        let allow = |hosts: &[&str]| Net::Allow(text(hosts));
+        let allow = |hosts: &[&str]| NetworkAccess::Allow(text(hosts));
         let flags =
             Confine { net: vec![allow(&["a.org", "*.b.org"]), allow(&["c.org:1"])], ..Confine::default() };
         let expected = Sandbox::no_network().allow_host("a.org").allow_host("*.b.org").allow_host("c.org:1");
         assert_eq!(confine(&flags), Some(expected));
-        let flags = Confine { net: vec![allow(&["a.org"]), Net::On], ..Confine::default() };
+        let flags = Confine { net: vec![allow(&["a.org"]), NetworkAccess::On], ..Confine::default() };
         assert!(sandbox(&flags, absolute).is_err());
     }
 }

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_variables_is_read_as_it_stands() {
+    fn a_variables_file_is_read_literally() {
         let text = "# comment\n\nA=1\n  B= two words \nC='quoted'=x\r\n";
         let expected = [("A", "1"), ("B", " two words "), ("C", "'quoted'=x")];
         let expected: Vec<_> =

@@ -32,22 +32,22 @@ pub(super) struct Lines {
     /// In the order of their first bytes.
     open: Vec<Line>,
     /// The streams that have begun, unless reading began with the first byte.
-    begun: Option<(Unsure, Vec<Stream>)>,
+    begun: Option<(PartialFirstLine, Vec<Stream>)>,
 }
 
-/// Whose first line may not be whole if reading begins in the middle.
+/// The streams whose first line may be incomplete if reading starts in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unsure {
-    /// That of each stream.
+pub(super) enum PartialFirstLine {
+    /// Every stream.
     Each,
-    /// That of the stream that comes first; of another one, no line began so long before.
+    /// Only the stream of the first chunk; a line of another stream cannot have begun that long ago.
     First,
 }
 
 impl Lines {
     /// Returns lines of output whose beginning is not read.
-    pub(super) fn from_the_middle(unsure: Unsure) -> Self {
-        Self { open: Vec::new(), begun: Some((unsure, Vec::new())) }
+    pub(super) fn from_the_middle(partial: PartialFirstLine) -> Self {
+        Self { open: Vec::new(), begun: Some((partial, Vec::new())) }
     }
 
     /// Adds a chunk, and returns the lines that it completes.
@@ -71,12 +71,12 @@ impl Lines {
 
     /// Begins a line, and returns its index.
     fn begin(&mut self, piece: &TimedChunk) -> usize {
-        let is_partial = self.begun.as_mut().is_some_and(|(unsure, begun)| {
+        let is_partial = self.begun.as_mut().is_some_and(|(partial, begun)| {
             let is_first = !begun.contains(&piece.stream);
             if is_first {
                 begun.push(piece.stream);
             }
-            is_first && (*unsure == Unsure::Each || begun.len() == 1)
+            is_first && (*partial == PartialFirstLine::Each || begun.len() == 1)
         });
         self.open.push(Line { stream: piece.stream, at_ms: piece.at_ms, bytes: Vec::new(), is_partial });
         self.open.len() - 1
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_whole_however_it_was_cut() {
+    fn a_line_is_complete_however_it_was_chunked() {
         let text = "one\n\ntwo\r\nthree";
         for cut in 0..text.len() {
             for again in cut..text.len() {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_do_not_break_each_others_lines() {
+    fn lines_of_different_streams_do_not_mix() {
         let mut lines = Lines::default();
         assert_eq!(lines.take(&piece(Stream::Stdout, 1, "so")), []);
         assert_eq!(lines.take(&piece(Stream::Stderr, 2, "oh\nno")), [line(Stream::Stderr, 2, "oh\n")]);
@@ -136,21 +136,21 @@ mod tests {
 
     #[test]
     fn the_first_line_of_each_stream_may_not_be_whole_if_reading_begins_in_the_middle() {
-        let mut lines = Lines::from_the_middle(Unsure::Each);
+        let mut lines = Lines::from_the_middle(PartialFirstLine::Each);
         let complete = |lines: Vec<Line>| lines.iter().map(|line| line.is_partial).collect::<Vec<_>>();
         assert_eq!(complete(lines.take(&piece(Stream::Stdout, 1, "d\nwhole\n"))), [true, false]);
         assert_eq!(complete(lines.take(&piece(Stream::Stderr, 1, "d\nwhole\n"))), [true, false]);
         assert_eq!(complete(lines.take(&piece(Stream::Stdout, 1, "whole\n"))), [false]);
-        let mut lines = Lines::from_the_middle(Unsure::Each);
+        let mut lines = Lines::from_the_middle(PartialFirstLine::Each);
         let long = "x".repeat(LINE_BYTES);
         assert_eq!(complete(lines.take(&piece(Stream::Stdout, 1, &long))), [false], "it is split anyway");
-        let mut lines = Lines::from_the_middle(Unsure::First);
+        let mut lines = Lines::from_the_middle(PartialFirstLine::First);
         assert_eq!(complete(lines.take(&piece(Stream::Stdout, 1, "d\nwhole\n"))), [true, false]);
         assert_eq!(complete(lines.take(&piece(Stream::Stderr, 1, "whole\n"))), [false]);
     }
 
     #[test]
-    fn a_line_without_end_does_not_fill_the_memory() {
+    fn an_unterminated_line_is_bounded_in_memory() {
         let mut lines = Lines::default();
         let long = "x".repeat(LINE_BYTES / 2);
         assert_eq!(lines.take(&piece(Stream::Pty, 1, &long)), []);

@@ -8,7 +8,7 @@ use regex_automata::meta::Regex;
 use remex_client::process::{GapCause, OutputBatch, Stream, TimedChunk};
 
 use super::{
-    lines::{Line, Lines, Unsure},
+    lines::{Line, Lines, PartialFirstLine},
     record,
 };
 use crate::render::local_time::Zone;
@@ -164,8 +164,8 @@ impl Selection {
     }
 
     /// Returns a selection from output whose beginning is not read, for the last lines.
-    pub(super) fn from_the_middle(criteria: Criteria, unsure: Unsure) -> Self {
-        Self { lines: Lines::from_the_middle(unsure), ..Self::new(criteria) }
+    pub(super) fn from_the_middle(criteria: Criteria, partial: PartialFirstLine) -> Self {
+        Self { lines: Lines::from_the_middle(partial), ..Self::new(criteria) }
     }
 
     /// Returns whether the last lines so far are as many as asked for and whole, so that nothing earlier is needed.
@@ -236,7 +236,7 @@ impl Selection {
             let begun = self.lines.finish();
             self.put(begun, &mut items);
         }
-        self.let_go(&mut items);
+        self.release_held(&mut items);
         items
     }
 
@@ -245,7 +245,7 @@ impl Selection {
         let mut items = Vec::new();
         let last = self.lines.finish();
         self.put(last, &mut items);
-        self.let_go(&mut items);
+        self.release_held(&mut items);
         items
     }
 
@@ -320,7 +320,7 @@ impl Selection {
         }
     }
 
-    fn let_go(&mut self, items: &mut Vec<Item>) {
+    fn release_held(&mut self, items: &mut Vec<Item>) {
         if let Some(missing) = self.gap.take() {
             items.push(self.gap_item(missing));
         }
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_through_as_they_come() {
+    fn unfiltered_bytes_are_passed_through() {
         let mut all = Selection::new(Criteria::default());
         assert_eq!(shown(all.take(None, vec![out(1, "a\nb")])), "a\nb");
         assert_eq!(shown(all.take(gap(Some(7)), vec![out(2, "c")])), "<Some(7) gone>c");
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_asked_is_left_out_and_so_is_its_gap() {
+    fn older_output_and_its_gap_are_left_out() {
         let criteria = || Criteria { since_ms: Some(10), ..Criteria::default() };
         let mut since = Selection::new(criteria());
         assert_eq!(shown(since.take(gap(Some(3)), vec![out(9, "old"), out(10, "new")])), "new");
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_before_output_that_is_too_new_may_have_been_asked_for() {
+    fn a_gap_before_too_new_output_is_reported() {
         let mut until = Selection::new(Criteria { until_ms: Some(10), ..Criteria::default() });
         assert_eq!(shown(until.take(gap(Some(3)), vec![out(11, "new")])), "<Some(3) gone>");
         let mut until = Selection::new(Criteria { until_ms: Some(10), tail: Some(1), ..Criteria::default() });
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_has_the_time_when_it_began() {
+    fn each_line_has_the_time_of_its_first_byte() {
         let format = LineFormat::Text { prefix: None, times: Some(Zone::Utc) };
         let mut times = Selection::new(Criteria { format, ..Criteria::default() });
         assert_eq!(

@@ -12,7 +12,7 @@ use crate::{
 /// How often a removal that a disconnect interrupted is tried.
 const TRIES: u32 = 8;
 
-/// Whether directories are removed with what is in them.
+/// Whether directories are removed recursively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Directories {
     Refuse,

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-/// Shells and interpreters: without arguments they wait for somebody who types.
+/// Shells and interpreters: without arguments they are interactive.
 const READ_KEYBOARD: [&str; 17] = [
     "bash",
     "csh",

@@ -14,7 +14,7 @@ use crate::{
     render::failure::Failure,
 };
 
-/// Who may present what.
+/// The accepted bearer credentials.
 #[derive(Default)]
 pub(super) struct Bearer {
     pub(super) tokens: Vec<TokenGrant>,

@@ -20,7 +20,7 @@ pub(super) struct Greeting {
     /// Whether standard output carries the protocol.
     pub(super) has_stdio: bool,
     pub(super) token: Token,
-    /// What clients of `wss://` addresses need besides.
+    /// Further settings that clients of `wss://` addresses need.
     pub(super) tls: Option<Tls>,
     /// The state directory, with which processes outlive the server.
     pub(super) state: Option<PathBuf>,
@@ -92,7 +92,7 @@ impl Greeting {
 
     /// Returns instructions for connecting and for stopping the server, line by line.
     fn instructions(&self, address: &ListenAddress) -> Vec<String> {
-        let mut lines = self.way_to(address);
+        let mut lines = self.connection_hint(address);
         if let Some(state) = &self.state {
             let state = text::line(&[state.display().to_string()]);
             lines.push("to stop it with its durable processes, also after Ctrl-C:".to_owned());
@@ -101,7 +101,7 @@ impl Greeting {
         lines
     }
 
-    fn way_to(&self, address: &ListenAddress) -> Vec<String> {
+    fn connection_hint(&self, address: &ListenAddress) -> Vec<String> {
         let url = self.url(address);
         let (mut needs, mut flags) = (Vec::new(), String::new());
         let is_tcp = matches!(address, ListenAddress::WebSocket(_) | ListenAddress::SecureWebSocket(_));
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_a_server_depends_on_what_it_asks_for() {
+    fn the_connection_hint_depends_on_the_authentication() {
         let way = |address: &str, token| {
             let greeting = Greeting { has_stdio: false, token, tls: None, state: None };
             greeting.instructions(&address.parse().unwrap()).join("\n")

@@ -34,25 +34,25 @@ pub(crate) const SERVING: &str = "serving";
 /// The same: it was not replaced, and why.
 pub(crate) const REFUSED: &str = "not replaced: ";
 
-/// How long a program may take to say its version.
+/// How long a program may take to print its version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is passed to the next program.
+/// The sockets and descriptors for the next program.
 #[derive(Debug)]
 pub(super) struct Handover {
     /// Where this program was when it started; that file may be another one now.
     program: PathBuf,
     urls: Vec<String>,
-    sockets: Vec<Passing>,
+    sockets: Vec<PassedSocket>,
     /// Where unix sockets are, for commands that look for the server.
     paths: Vec<PathBuf>,
 }
 
 /// A listening socket that is passed to the next program; shared with what serves it, which may replace it.
 #[derive(Clone, Debug)]
-pub(super) struct Passing(Arc<Mutex<HandoverSocket>>);
+pub(super) struct PassedSocket(Arc<Mutex<HandoverSocket>>);
 
-impl Passing {
+impl PassedSocket {
     /// Passes this socket instead.
     pub(super) fn replace(&self, listener: &Listener) -> io::Result<()> {
         let kept = listener.for_handover()?;
@@ -66,7 +66,7 @@ impl Passing {
     }
 }
 
-/// What was passed to this program.
+/// The sockets and descriptors passed to this program.
 #[derive(Debug)]
 pub(super) struct HandedOver {
     sockets: RefCell<Vec<(String, Option<Inherited>)>>,
@@ -79,22 +79,22 @@ impl Handover {
     }
 
     /// Adds a listener.
-    pub(super) fn add(&mut self, url: &str, listener: &Listener) -> Result<Passing, Failure> {
+    pub(super) fn add(&mut self, url: &str, listener: &Listener) -> Result<PassedSocket, Failure> {
         let kept = listener.for_handover().map_err(cannot("keep a listening socket"))?;
-        let passing = Passing(Arc::new(Mutex::new(kept)));
-        self.sockets.push(passing.clone());
+        let passed = PassedSocket(Arc::new(Mutex::new(kept)));
+        self.sockets.push(passed.clone());
         self.urls.push(url.to_owned());
         if let ListenAddress::Unix(path) = listener.address() {
             self.paths.push(path.clone());
         }
-        Ok(passing)
+        Ok(passed)
     }
 
     /// Replaces this program; returns only if that fails.
     pub(super) fn exec(self) -> Failure {
         let mut command = Command::new(&self.program);
         let mut passed = std::process::id().to_string();
-        let sockets: Vec<_> = self.sockets.iter().map(Passing::lock).collect();
+        let sockets: Vec<_> = self.sockets.iter().map(PassedSocket::lock).collect();
         for (url, socket) in self.urls.iter().zip(&sockets) {
             let _ = write!(passed, "\n{} {url}", socket.as_fd().as_raw_fd());
         }
@@ -104,13 +104,13 @@ impl Handover {
         cannot(&format!("execute `{}`", self.program.display()))(error)
     }
 
-    /// Says that the server works, for commands that look for it.
+    /// Records that the server works, for commands that look for it.
     pub(super) fn say_serving(&self, server: &Server) {
         server.say_status(&self.program, SERVING, &self.paths);
     }
 }
 
-/// Waits until the server is to be replaced and can be; otherwise says why it cannot.
+/// Waits for a request to replace the server that can be granted; logs why others cannot.
 pub(super) async fn wanted(signal: &mut Signal, handover: &Handover, server: &Server) {
     loop {
         if signal.recv().await.is_none() {
@@ -137,7 +137,7 @@ pub(super) async fn wanted(signal: &mut Signal, handover: &Handover, server: &Se
     }
 }
 
-/// Takes what the program before this one has passed, if it was replaced by this one.
+/// Takes the sockets and descriptors from the previous program, if this one replaces it.
 pub(super) fn take() -> Result<Option<HandedOver>, Failure> {
     let Some(passed) = std::env::var_os(VARIABLE) else { return Ok(None) };
     let passed = OsString::into_string(passed)

@@ -30,7 +30,7 @@ pub(super) struct Log {
     pub(super) spans: Spans,
 }
 
-/// Where spans go besides the log.
+/// The exporter of spans, in addition to the log.
 pub(super) struct Spans {
     exporter: Option<Exporter>,
 }
@@ -86,7 +86,7 @@ pub(super) fn filter(text: &str) -> Result<EnvFilter, Failure> {
 }
 
 /// Escapes characters within lines that are not displayed as themselves: clients choose ids and programs, and must not
-/// forge or reorder lines, or reach the terminal of somebody who reads the log.
+/// forge or reorder lines, or send control sequences to the terminal of a reader.
 pub(crate) struct EscapedLines<W>(pub(crate) W);
 
 impl<W: Write> Write for EscapedLines<W> {

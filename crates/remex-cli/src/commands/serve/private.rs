@@ -17,7 +17,7 @@ pub(super) fn files(config: &ServerConfig, file: Option<&Path>) -> Vec<PathBuf> 
     files.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
 }
 
-/// Refuses files that decide who may do what in places where something confined may replace them.
+/// Refuses configuration and credential files that a confined process could replace.
 pub(super) fn check(config: &ServerConfig, file: Option<&Path>, floor: &SandboxFloor) -> Result<(), Failure> {
     let records = config.audit.file.clone().map(|path| ("the audit file", path));
     for (what, path) in trusted(config, file).into_iter().chain(records) {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_decides_and_all_audit_files_are_private() {
+    fn configuration_credentials_and_audit_files_are_private() {
         let mut config = full();
         let private = files(&config, Some(Path::new("/c/server.toml")));
         for name in [
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_replaced_from_a_sandbox_is_not_trusted() {
+    fn files_replaceable_from_a_sandbox_are_not_trusted() {
         let floor =
             |workspace: &str| SandboxFloor { workspace: vec![workspace.into()], ..SandboxFloor::default() };
         let config = full();

@@ -1,4 +1,4 @@
-//! Unix sockets whose files somebody has deleted, such as a program that cleans up `/tmp`: they are bound again.
+//! Rebinds unix sockets whose files were deleted, for example by a program that cleans up `/tmp`.
 //!
 //! Start at [`serve`].
 
@@ -14,13 +14,13 @@ use std::{
 use remex_rpc::{ListenAddress, Listener};
 use remex_server::Server;
 
-use super::handover::Passing;
+use super::handover::PassedSocket;
 
-/// How often a socket is looked at.
+/// How often the file of a socket is checked.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-/// Accepts connections until the server shuts down, on another socket whenever nobody can find this one any more.
-pub(super) async fn serve(server: Arc<Server>, mut listener: Listener, passing: Passing) {
+/// Accepts connections until the server shuts down; binds a new socket whenever the file of the current one is gone.
+pub(super) async fn serve(server: Arc<Server>, mut listener: Listener, passed: PassedSocket) {
     loop {
         let address = listener.address().clone();
         let ListenAddress::Unix(path) = &address else { return server.serve(listener).await };
@@ -28,7 +28,7 @@ pub(super) async fn serve(server: Arc<Server>, mut listener: Listener, passing: 
         tokio::select! {
             () = Arc::clone(&server).serve(listener) => return,
             again = bound_again(&server, &address, path, file) => {
-                if let Err(error) = passing.replace(&again) {
+                if let Err(error) = passed.replace(&again) {
                     tracing::warn!(%error, "the next program will not have this socket");
                 }
                 listener = again;
@@ -44,11 +44,11 @@ async fn bound_again(server: &Server, address: &ListenAddress, path: &Path, mut 
         tokio::time::sleep(LOOK_PERIOD).await;
         match server.run_blocking(look(path.to_owned())).await {
             Some(Ok(found)) if (found.dev(), found.ino()) == (file.dev(), file.ino()) => {
-                // Others may be let in meanwhile.
+                // Its permissions may have changed.
                 file = found;
                 continue;
             }
-            // Somebody else listens there now, or it cannot be told.
+            // Another program listens there now, or the file cannot be inspected.
             Some(Ok(_)) | None => continue,
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => continue,
             Some(Err(_)) => {}

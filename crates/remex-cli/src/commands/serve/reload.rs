@@ -17,7 +17,7 @@ use crate::{args::serve::Flags, render::failure::Failure};
 /// Replaces the log filter of a running program.
 pub(super) type SetLog = Box<dyn Fn(EnvFilter) + Send>;
 
-/// What a reload needs.
+/// The state that a reload needs.
 pub(super) struct Reloader {
     pub(super) flags: Flags,
     pub(super) server: Arc<Server>,
@@ -70,7 +70,7 @@ impl Reloader {
         (self.set_log)(filter);
         self.server.set_limits(keep_fixed(&self.config.limits, &config.limits));
         self.files.clone_from(&auth.files);
-        // Before anybody can log in with what the new files say.
+        // Before the new credentials can be used.
         self.server.set_credentials(private::files(&config, file));
         self.server.set_auth(auth);
         self.server.reopen_audit();
@@ -87,8 +87,8 @@ impl Reloader {
         }
     }
 
-    /// Makes unix sockets reachable for those who may connect; the server checks who each is, so nobody is admitted who
-    /// may not, whether or not this succeeds.
+    /// Makes unix sockets accessible to the permitted users. The server authenticates every connection, so a failure
+    /// here admits no one else.
     fn share_sockets(&self, config: &ServerConfig) {
         for address in &self.addresses {
             if let ListenAddress::Unix(path) = address

@@ -159,7 +159,7 @@ fn override_limits(flags: &Flags, limits: &mut Limits) {
     }
 }
 
-/// Returns who may connect, with the tokens and the users that the settings name.
+/// Returns the authentication methods, with the tokens and the users that the settings name.
 pub(super) fn auth(config: &ServerConfig, load: bearer::Load<'_>) -> Result<Auth, Failure> {
     let settings = &config.auth;
     let users: Result<_, _> = settings.users.iter().map(user).collect();
@@ -205,7 +205,7 @@ pub(super) fn share_socket(config: &ServerConfig, path: &Path) -> Result<(), Fai
     }
     let mode = if config.auth.users.is_empty() { 0o600 } else { 0o666 };
     match fs::set_permissions(path, fs::Permissions::from_mode(mode)) {
-        // Nobody can reach a socket that was removed.
+        // A removed socket cannot be reached.
         Err(error) if mode == 0o600 && error.kind() == io::ErrorKind::NotFound => Ok(()),
         set => set.map_err(cannot("set the permissions of the socket")),
     }

@@ -33,7 +33,7 @@ use crate::{
 /// How long processes may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long a server or a keeper that is just starting may take to say who it is.
+/// How long a starting server or keeper may take to identify itself.
 const START_PATIENCE: Duration = Duration::from_secs(5);
 const START_PAUSE: Duration = Duration::from_millis(10);
 
@@ -91,7 +91,7 @@ pub(super) async fn stop_in_state(state: &Path, durable: DurableProcesses) -> Ou
 
 /// Ends the process that holds a lock file, and returns which one that was; blocks.
 fn stop_holder(lock: &Path, what: &str) -> Result<Option<Pid>, Failure> {
-    let trouble = |error: io::Error| Failure::io(&format!("stop {what} of `{}`", lock.display()), &error);
+    let io_failure = |error: io::Error| Failure::io(&format!("stop {what} of `{}`", lock.display()), &error);
     let deadline = Instant::now() + START_PATIENCE;
     let found = || -> io::Result<Option<Pid>> {
         loop {
@@ -102,19 +102,19 @@ fn stop_holder(lock: &Path, what: &str) -> Result<Option<Pid>, Failure> {
             }
         }
     };
-    let Some(pid) = found().map_err(trouble)? else { return Ok(None) };
+    let Some(pid) = found().map_err(io_failure)? else { return Ok(None) };
     let process = match Ending::open(pid) {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
             return Ok(None);
         }
-        opened => opened.map_err(trouble)?,
+        opened => opened.map_err(io_failure)?,
     };
     // Until it was opened, its number could have become that of another process.
-    if found().map_err(trouble)? != Some(pid) {
+    if found().map_err(io_failure)? != Some(pid) {
         return Ok(None);
     }
     check_here(pid, lock, &format!("stop {what} of `{}`", lock.display()))?;
-    process.signal(Signal::TERM).map_err(trouble)?;
+    process.signal(Signal::TERM).map_err(io_failure)?;
     if process.exits_within(STOP_TIMEOUT) {
         return Ok(Some(pid));
     }
@@ -174,17 +174,18 @@ pub(super) async fn end_all_on(endpoint: &Endpoint) -> Outcome {
 
 /// Stops the server that listens on a unix socket.
 async fn stop_at(path: &Path) -> Outcome {
-    let trouble = |error: io::Error| Failure::io(&format!("stop the server at `{}`", path.display()), &error);
+    let io_failure =
+        |error: io::Error| Failure::io(&format!("stop the server at `{}`", path.display()), &error);
     let pid = user_server::listening_on(path).await.map_err(|missing| match missing {
-        user_server::Missing::Io(error) => trouble(error),
+        user_server::Missing::Io(error) => io_failure(error),
         user_server::Missing::Other => Failure::new(
             format!("cannot stop the server at `{}`", path.display()),
             "stop its unit or its container; nothing of yours runs on it any more",
         )
         .because("its socket was created by systemd or another program, or by another user"),
     })?;
-    let process = Ending::open(pid).map_err(trouble)?;
-    process.signal(Signal::TERM).map_err(trouble)?;
+    let process = Ending::open(pid).map_err(io_failure)?;
+    process.signal(Signal::TERM).map_err(io_failure)?;
     let ended = tokio::task::spawn_blocking(move || process.exits_within(STOP_TIMEOUT)).await;
     if !ended.is_ok_and(|ended| ended) {
         return Err(Failure::new(

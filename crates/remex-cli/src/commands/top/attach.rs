@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 /// Runs `remex attach` with these arguments until it ends, and returns how it ended.
 ///
-/// When the user suspends it, this program stops with it, and both go on together.
+/// When the user suspends it, this program stops with it, and both are resumed together.
 pub(super) async fn run(args: Vec<OsString>) -> io::Result<ExitStatus> {
     let waiting = tokio::task::spawn_blocking(move || {
         let mut child = Command::new(std::env::current_exe()?).args(args).spawn()?;

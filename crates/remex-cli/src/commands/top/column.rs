@@ -1,4 +1,4 @@
-//! The columns of the list: what they show, and how they sort it.
+//! The columns of the list: their content and sort order.
 
 use std::cmp::Ordering;
 
@@ -34,7 +34,7 @@ impl Direction {
 }
 
 impl Sort {
-    /// Sorts by a column, in the order that people usually want: the busiest first, and texts by the alphabet.
+    /// Sorts by a column in its usual order: numbers descending, and texts alphabetically.
     pub(super) fn by(column: Column) -> Self {
         let direction = match column {
             Column::Env | Column::Name | Column::State | Column::Durable | Column::Command => {
@@ -150,7 +150,7 @@ impl Column {
     }
 }
 
-/// Rounds to what is shown, so that rows do not change places for less.
+/// Rounds to the displayed precision, so that rows do not swap for smaller differences.
 #[allow(clippy::cast_possible_truncation)] // Nothing uses billions of processors.
 fn tenths(percent: Option<f64>) -> Option<i64> {
     percent.map(|percent| (percent * 10.0).round() as i64)

@@ -78,11 +78,11 @@ fn heading(state: &TopState, colour: Colour) -> Line<'static> {
         .servers
         .iter()
         .filter_map(|server| {
-            let trouble = server.trouble.as_ref()?;
+            let error = server.error.as_ref()?;
             Some(if state.shows_environments() {
-                format!("{}: {trouble}", plain(&server.name))
+                format!("{}: {error}", plain(&server.name))
             } else {
-                trouble.clone()
+                error.clone()
             })
         })
         .collect();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_states_take_the_room_there_is_and_questions_fit() {
+    fn names_and_states_fill_the_width_and_prompts_fit() {
         let mut state = TopState::new(["here".to_owned()], Column::Cpu);
         let mut row = process("night", "a-process-with-a-long-name-構築", Stage::Closed);
         row.entry.cause = Some(remex_client::process::ExitCause::OutOfMemory);
@@ -352,7 +352,7 @@ enter follow  t attach  s signal  K kill  </> sort  / filter  ? help  q quit
     }
 
     #[test]
-    fn wide_letters_take_their_room() {
+    fn wide_characters_take_their_width() {
         assert_eq!(wrapped("漢字漢", 5), ["漢字", "漢"]);
         assert_eq!(wrapped("漢", 1), ["漢"]);
         assert_eq!(wrapped("", 5), [""]);

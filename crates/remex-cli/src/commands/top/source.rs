@@ -16,7 +16,7 @@ use crate::{
 /// A server, and the connection to it.
 pub(super) struct Source {
     pub(super) name: String,
-    /// Why it cannot be reached at all, if its definition is wrong.
+    /// The error in its definition, if any.
     pub(super) endpoint: Result<Endpoint, Failure>,
     /// The options that select it for other commands.
     pub(super) selection: Vec<OsString>,

@@ -61,7 +61,7 @@ pub(super) struct Seen {
 pub(super) struct ServerState {
     pub(super) name: Arc<str>,
     /// The problem with the connection, if any.
-    pub(super) trouble: Option<String>,
+    pub(super) error: Option<String>,
 }
 
 /// The current meaning of keys.
@@ -100,10 +100,10 @@ pub(super) enum Action {
     Attach(Key, String),
 }
 
-/// Who chose the selected process.
+/// How the selected process was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SelectedBy {
-    /// Nobody: it is the first of the list, whichever that is.
+    /// Not by the user: the first of the list stays selected.
     Default,
     User,
 }
@@ -127,7 +127,7 @@ pub(super) struct TopState {
 
 impl TopState {
     pub(super) fn new(servers: impl IntoIterator<Item = String>, sort: Column) -> Self {
-        let servers = servers.into_iter().map(|name| ServerState { name: name.into(), trouble: None });
+        let servers = servers.into_iter().map(|name| ServerState { name: name.into(), error: None });
         Self {
             servers: servers.collect(),
             mode: Mode::List,
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_looks_at_names_and_commands() {
+    fn a_filter_matches_names_and_commands() {
         let mut state = state(&["build", "lint"]);
         press(&mut state, "/LIN");
         assert_eq!((selected(&state), state.listed().len()), (Some("lint"), 1));
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_listed_on_demand() {
+    fn exited_processes_are_listed_on_demand() {
         let mut state = TopState::new(["here".to_owned()], Column::Cpu);
         state.update(
             0,
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_are_chosen_and_a_tree_is_killed_only_after_a_yes() {
+    fn signals_can_be_chosen_and_killing_a_tree_needs_confirmation() {
         let mut state = state(&["a", "b"]);
         let key = Key { server: 0, session_id: "id-of-s".to_owned(), process_id: "b".to_owned() };
         let signal = Action::Signal(key.clone(), "b".to_owned(), SignalName::Int);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn the_busy_one_of_many_is_the_first_until_the_user_selects_another() {
+    fn the_busiest_process_is_selected_until_the_user_chooses_another() {
         let start = Instant::now();
         let mut state = TopState::new(["here".to_owned()], Column::Cpu);
         state.update(0, many(0), start);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_sorted_by_any_column_either_way() {
+    fn the_list_can_be_sorted_by_any_column_in_both_directions() {
         let mut state = TopState::new(["here".to_owned()], Column::Cpu);
         state.update(0, many(0), Instant::now());
         let first = |state: &TopState| state.listed()[0].row.name.clone();

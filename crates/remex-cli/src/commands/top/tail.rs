@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sequence_reaches_the_screen_however_it_is_cut() {
+    fn no_control_sequence_reaches_the_screen_even_if_split() {
         let text = "\u{1b}[1;31mred\u{1b}[0m\r\n\u{1b}]0;a title\u{7}a\u{1b}]8;;x\u{1b}\\b\u{1b}(B\u{1b}7c\u{1b}[?25l\nü\u{9b}d";
         assert_eq!(shown(text), ["red", "abc", "ü\u{fffd}d"]);
         for cut in 0..text.len() {
@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn a_carriage_return_begins_the_line_anew() {
+    fn a_carriage_return_restarts_the_line() {
         assert_eq!(shown("10%\r20%\r\u{1b}[K100%\ndone\r\n"), ["100%", "done"]);
         assert_eq!(shown("a\tb\nxy\u{8}z"), ["a       b", "xz"]);
     }
 
     #[test]
-    fn the_last_lines_are_kept_and_no_more() {
+    fn only_the_last_lines_are_kept() {
         let mut tail = Tail::new();
         for number in 0..2 * LINES {
             tail.take(Stream::Stdout, format!("{number}\n").as_bytes());

@@ -17,19 +17,19 @@ pub(super) enum Login<'a> {
     None,
     /// An attempt that may prompt was asked for after this many others.
     Asked {
-        terminal: Lent<'a>,
+        terminal: LentTerminal<'a>,
         attempts: u32,
     },
-    /// It failed; the user says when to try again.
+    /// It failed; the user decides when to retry.
     Waiting {
-        terminal: Lent<'a>,
+        terminal: LentTerminal<'a>,
         input: Option<Input>,
     },
 }
 
-/// The terminal without the screen of the program; what is typed reaches whoever reads.
+/// The terminal in the state before the program, with its keyboard input available to other programs.
 #[derive(Debug)]
-pub(super) struct Lent<'a> {
+pub(super) struct LentTerminal<'a> {
     raw: Option<&'a RawTerminal>,
     keyboard: Option<Gate>,
     modes: Modes,
@@ -51,7 +51,7 @@ impl<'a> Login<'a> {
             show(&modes.undo());
             raw.suspend();
         }
-        Self::Asked { terminal: Lent { raw, keyboard: keyboard.cloned(), modes }, attempts }
+        Self::Asked { terminal: LentTerminal { raw, keyboard: keyboard.cloned(), modes }, attempts }
     }
 
     /// Records that an attempt that may prompt begins, after this many others.
@@ -89,10 +89,10 @@ impl<'a> Login<'a> {
         else {
             return;
         };
-        let Lent { raw, keyboard, modes: before } = terminal;
+        let LentTerminal { raw, keyboard, modes: before } = terminal;
         *modes = before;
         if let Some(raw) = raw {
-            // The terminal may be gone, which the next read tells.
+            // The terminal may be gone, which the next read reports.
             let _ = raw.again();
             show(&modes.redo());
         }

@@ -7,7 +7,7 @@ use remex_rpc::tls::TlsFailure;
 
 use crate::render::text;
 
-/// Returns what to do about a connection that failed for want of a setting; `name` is that of the environment, or an address.
+/// Returns the hint for a connection that failed because of a missing setting; `name` is that of the environment, or an address.
 pub(super) fn remedy(name: &str, error: &Error) -> Option<String> {
     match error {
         Error::Unauthorized { presented: false, status: 401, reason: None, target, .. } => {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_is_the_one_for_this_environment_or_address() {
+    fn the_suggested_command_matches_the_environment_or_address() {
         let of = |name, failure| of_tls(&Change::new(name, "wss://lab.example:7070"), &failure).unwrap();
         let named = of("lab", TlsFailure::UnknownIssuer);
         assert!(named.contains("`remex env set lab --ca PATH`"), "{named}");

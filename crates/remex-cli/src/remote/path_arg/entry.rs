@@ -1,4 +1,4 @@
-//! What a remote path itself is, for commands that remove or move it: links are not followed.
+//! The kind of a remote path itself, for commands that remove or move it: links are not followed.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(crate) enum EntryKind {
 }
 
 impl RemotePath {
-    /// Returns what the path itself is.
+    /// Returns the kind of the path itself.
     pub(crate) async fn entry_kind(&self) -> Result<EntryKind, Error> {
         let fs = &self.at.fs;
         match fs.metadata(&self.path).await {
@@ -32,7 +32,7 @@ impl RemotePath {
         }
     }
 
-    /// Returns what the path itself is, as [`Self::entry_kind`]; `None` if it does not exist.
+    /// Returns the kind of the path itself, as [`Self::entry_kind`]; `None` if it does not exist.
     pub(crate) async fn find_entry_kind(&self) -> Result<Option<EntryKind>, Error> {
         match self.entry_kind().await {
             Ok(kind) => Ok(Some(kind)),
@@ -65,7 +65,7 @@ impl RemotePath {
         if self.path == Path::new("/") {
             return refused("it is the root directory", "name what is in it");
         }
-        // They are resolved before, unless that failed; then nobody knows what the path means.
+        // Such paths are resolved before; if that failed, their meaning is unknown.
         if self.path.components().any(|part| part == std::path::Component::ParentDir) {
             return refused("its `..` cannot be resolved", "name it without `..`");
         }

@@ -38,7 +38,7 @@ fn make_site(home: &Home) {
 }
 
 #[test]
-fn a_file_goes_there_and_back_with_its_permissions_and_its_time() {
+fn a_file_round_trip_keeps_permissions_and_time() {
     let world = World::new();
     let notes = world.here.path("notes.txt");
     fs::write(&notes, "buy milk\n").unwrap();
@@ -56,7 +56,7 @@ fn a_file_goes_there_and_back_with_its_permissions_and_its_time() {
 }
 
 #[test]
-fn trees_end_where_cp_r_puts_them() {
+fn trees_are_placed_like_cp_r() {
     let world = World::new();
     make_site(&world.here);
     fs::write(world.here.path("notes"), "notes").unwrap();
@@ -78,7 +78,7 @@ fn trees_end_where_cp_r_puts_them() {
 }
 
 #[test]
-fn links_permissions_times_and_odd_names_survive() {
+fn copies_keep_links_permissions_times_and_unusual_names() {
     let world = World::new();
     let root = world.here.path("odd");
     fs::create_dir_all(root.join("closed/empty")).unwrap();
@@ -113,7 +113,7 @@ fn links_permissions_times_and_odd_names_survive() {
 }
 
 #[test]
-fn environments_and_addresses_copy_to_each_other() {
+fn files_are_copied_between_environments_and_addresses() {
     let world = World::new();
     let gpu = Home::new();
     let server = serve(&gpu);
@@ -126,7 +126,7 @@ fn environments_and_addresses_copy_to_each_other() {
 }
 
 #[test]
-fn what_is_there_already_is_skipped_and_what_differs_is_copied() {
+fn identical_files_are_skipped_and_different_ones_copied() {
     let world = World::new();
     make_site(&world.here);
     world.quietly(&["cp", "site", "build:"]);
@@ -144,7 +144,7 @@ fn what_is_there_already_is_skipped_and_what_differs_is_copied() {
     assert!(copied.err.ends_with("; 1 file skipped with the same size and time\n"), "{copied:?}");
     assert_eq!(tree(&world.there.path("site")), tree(&world.here.path("site")));
 
-    // Whoever names a file means its content.
+    // A single named file is compared by content, not by size and time.
     let (here, there) = (world.here.path("site/index"), world.there.path("site/index"));
     fs::write(&there, "<html>3").unwrap();
     for path in [&here, &there] {
@@ -155,7 +155,7 @@ fn what_is_there_already_is_skipped_and_what_differs_is_copied() {
 }
 
 #[test]
-fn a_dry_run_tells_what_would_be_done_and_touches_nothing() {
+fn a_dry_run_lists_the_work_and_changes_nothing() {
     let world = World::new();
     make_site(&world.here);
     fs::create_dir_all(world.there.path("site/css")).unwrap();
@@ -173,7 +173,7 @@ fn a_dry_run_tells_what_would_be_done_and_touches_nothing() {
 }
 
 #[test]
-fn what_is_no_file_is_said_and_the_rest_is_copied() {
+fn special_files_are_reported_and_the_rest_is_copied() {
     let world = World::new();
     make_site(&world.here);
     assert!(Command::new("mkfifo").arg(world.here.path("site/pipe")).ended().success());
@@ -192,7 +192,7 @@ fn what_is_no_file_is_said_and_the_rest_is_copied() {
 }
 
 #[test]
-fn a_tree_with_a_pipe_is_complete_without_it() {
+fn a_tree_copy_succeeds_without_its_fifo() {
     let world = World::new();
     make_site(&world.here);
     for name in ["site/pipe", "pipe"] {
@@ -215,18 +215,18 @@ fn a_tree_with_a_pipe_is_complete_without_it() {
 }
 
 #[test]
-fn the_way_up_leads_out_of_a_directory() {
+fn dot_dot_after_a_link_resolves_from_its_target() {
     let world = World::new();
     make_site(&world.there);
     symlink("site/css", world.there.path("style")).unwrap();
     assert_eq!(world.say(&["ls", "build:site/css/.."]), said(0, "css\nindex\n", ""));
-    // As for everybody else, it is up from where a link leads.
+    // As usual, `..` is resolved from the target of a link.
     world.quietly(&["cp", "build:style/../index", "."]);
     assert_eq!(fs::read_to_string(world.here.path("index")).unwrap(), "<html>");
 }
 
 #[test]
-fn what_is_no_file_at_the_destination_stays_what_it_is() {
+fn special_files_at_the_destination_are_not_replaced() {
     let world = World::new();
     make_site(&world.here);
     fs::create_dir(world.there.path("site")).unwrap();
@@ -252,7 +252,7 @@ fn what_is_no_file_at_the_destination_stays_what_it_is() {
 }
 
 #[test]
-fn directories_that_are_there_keep_their_permissions_and_new_ones_stay_sticky() {
+fn existing_directories_keep_their_permissions_and_new_ones_their_sticky_bit() {
     let world = World::new();
     make_site(&world.here);
     fs::create_dir(world.here.path("site/shared")).unwrap();
@@ -267,7 +267,7 @@ fn directories_that_are_there_keep_their_permissions_and_new_ones_stay_sticky() 
 }
 
 #[test]
-fn a_file_that_grew_since_somebody_looked_arrives_whole() {
+fn a_file_that_grew_after_its_size_was_read_is_copied_completely() {
     use remex_client::fs::{AsHostPath as _, Transfer};
     let home = Home::new();
     let (source, destination) = (home.path("source"), home.path("destination"));
@@ -297,14 +297,14 @@ fn a_file_that_grew_since_somebody_looked_arrives_whole() {
 }
 
 #[test]
-fn a_file_of_the_kernel_arrives_although_its_size_is_0() {
+fn a_procfs_file_of_size_0_is_copied_completely() {
     let world = World::new();
     world.quietly(&["cp", "/proc/sys/kernel/ostype", "build:"]);
     assert_eq!(fs::read_to_string(world.there.path("ostype")).unwrap(), "Linux\n");
 }
 
 #[test]
-fn nothing_is_copied_into_itself_whatever_it_is_called() {
+fn copying_into_itself_is_refused_for_every_spelling() {
     let world = World::new();
     make_site(&world.there);
     let there = world.there.path("site").display().to_string();
@@ -338,7 +338,7 @@ fn nothing_is_copied_into_itself_whatever_it_is_called() {
 }
 
 #[test]
-fn mistakes_are_told_with_what_to_do() {
+fn mistakes_are_reported_with_a_hint() {
     let world = World::new();
     make_site(&world.here);
     let home = world.there.path("");
@@ -425,7 +425,7 @@ fn mistakes_are_told_with_what_to_do() {
 }
 
 #[test]
-fn a_person_sees_progress_and_a_pipe_sees_nothing() {
+fn progress_is_shown_on_a_terminal_only() {
     let world = World::new();
     sparse(&world.here.path("image"), 48);
     let mut screen = Screen::remex(&world.here, &["cp", "image", "build:"]);
@@ -461,7 +461,7 @@ fn a_terminal_that_cannot_erase_a_line_gets_no_progress() {
 }
 
 #[test]
-fn a_copy_ignores_the_interrupt_that_whoever_started_it_ignores() {
+fn a_copy_keeps_an_inherited_ignored_interrupt() {
     let world = World::new();
     sparse(&world.here.path("image"), 48);
     let mut command = Command::new("sh");

@@ -32,7 +32,7 @@ fn kept(world: &World) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_changed_file_is_written_back_in_one_step_with_its_permissions() {
+fn an_edited_file_is_replaced_atomically_with_its_permissions() {
     let world = World::new();
     let file = world.there.path("notes.txt");
     fs::write(&file, "one\n").unwrap();
@@ -47,7 +47,7 @@ fn a_changed_file_is_written_back_in_one_step_with_its_permissions() {
 }
 
 #[test]
-fn what_was_not_changed_is_not_written() {
+fn an_unchanged_file_is_not_written() {
     let world = World::new();
     let file = world.there.path("notes.txt");
     fs::write(&file, "one\n").unwrap();
@@ -63,7 +63,7 @@ fn what_was_not_changed_is_not_written() {
 }
 
 #[test]
-fn two_people_do_not_overwrite_each_other() {
+fn concurrent_edits_do_not_overwrite_each_other() {
     let world = World::new();
     let file = world.there.path("notes.txt");
     for before in [Some("one\n"), None] {
@@ -152,7 +152,7 @@ fn interrupt(world: &World, path: &str, script: &str) -> Said {
 }
 
 #[test]
-fn a_signal_ends_the_editor_and_leaves_nothing_but_changes() {
+fn a_signal_ends_the_editor_and_keeps_only_changes() {
     let world = World::new();
     fs::write(world.there.path("notes.txt"), "one\n").unwrap();
     for path in ["build:notes.txt", "build:new"] {
@@ -172,7 +172,7 @@ fn a_signal_ends_the_editor_and_leaves_nothing_but_changes() {
 }
 
 #[test]
-fn what_cannot_be_edited_is_said_before_the_editor_starts() {
+fn uneditable_files_are_reported_before_the_editor_starts() {
     let world = World::new();
     super::sparse(&world.there.path("image"), 33);
     fs::create_dir(world.there.path("site")).unwrap();
@@ -192,7 +192,7 @@ fn what_cannot_be_edited_is_said_before_the_editor_starts() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_named_before_the_editor_starts() {
+fn a_read_only_file_is_reported_before_the_editor_starts() {
     let world = World::new();
     let other = Home::new();
     fs::write(other.path("notes.txt"), "one\n").unwrap();
@@ -214,7 +214,7 @@ fn a_file_that_cannot_be_written_is_named_before_the_editor_starts() {
 }
 
 #[test]
-fn ctrl_c_in_the_editor_is_for_the_editor() {
+fn ctrl_c_reaches_only_the_editor() {
     let world = World::new();
     fs::write(world.there.path("notes.txt"), "one\n").unwrap();
     let script = "trap 'echo two > \"$1\"; exit 0' INT; echo ready; while :; do read x; done";

@@ -67,7 +67,7 @@ fn rules_and_gitignore_files_exclude_entries_in_both_directions() {
 }
 
 #[test]
-fn a_dry_run_and_a_summary_know_what_is_excluded() {
+fn a_dry_run_and_a_summary_count_excluded_entries() {
     let world = World::new();
     make_project(&world.here);
     let dry = world.say(&["cp", "-n", "--gitignore", "project/.", "build:"]);
@@ -78,7 +78,7 @@ fn a_dry_run_and_a_summary_know_what_is_excluded() {
 }
 
 #[test]
-fn with_checksum_the_content_decides() {
+fn checksum_compares_content() {
     let world = World::new();
     fs::create_dir(world.here.path("data")).unwrap();
     for name in ["same", "other"] {

@@ -22,7 +22,7 @@ const MEBIBYTE: u64 = 1 << 20;
 
 /// Two gibibytes with `scripts/soak`.
 #[test]
-fn a_large_file_arrives_byte_by_byte_through_five_disconnects() {
+fn a_large_file_arrives_byte_exactly_despite_five_disconnects() {
     let size = env::var("REMEX_COPY_MEBIBYTES").map_or(256, |size| size.parse().expect("a number"));
     let disconnects = [13, 60, 1, 110, 40].map(|mebibytes| mebibytes * MEBIBYTE * size / 256);
     let (world, proxy) = World::behind(|address| DisconnectingProxy::start(address, &disconnects));
@@ -42,7 +42,7 @@ fn a_large_file_arrives_byte_by_byte_through_five_disconnects() {
 }
 
 #[test]
-fn twenty_thousand_files_arrive_through_five_cuts() {
+fn twenty_thousand_files_arrive_despite_five_disconnects() {
     let (world, proxy) = World::behind(|address| {
         DisconnectingProxy::start(address, &[300_000, 1_000_000, 50_000, 2_000_000, 700_000])
     });
@@ -66,7 +66,7 @@ fn twenty_thousand_files_arrive_through_five_cuts() {
 }
 
 #[test]
-fn a_copy_that_was_killed_goes_on_where_it_stopped() {
+fn a_killed_copy_is_continued_where_it_stopped() {
     let victim = Arc::new(OnceLock::new());
     let killed = Arc::clone(&victim);
     let (world, proxy) = World::behind(|address| {
@@ -90,7 +90,7 @@ fn a_copy_that_was_killed_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn a_tree_that_was_interrupted_goes_on_as_itself() {
+fn an_interrupted_tree_copy_is_continued() {
     let victim = Arc::new(OnceLock::new());
     let killed = Arc::clone(&victim);
     let (world, _proxy) = World::behind(|address| {
@@ -115,7 +115,7 @@ fn a_tree_that_was_interrupted_goes_on_as_itself() {
 }
 
 #[test]
-fn a_part_of_something_else_is_begun_anew() {
+fn a_partial_copy_of_another_file_is_discarded() {
     let world = World::new();
     sparse(&world.here.path("image"), 2);
     let (part, image) = (world.there.path(".image.remex-part"), world.there.path("image"));
@@ -145,7 +145,7 @@ fn a_part_of_something_else_is_begun_anew() {
         fs::remove_file(&part).unwrap();
     }
 
-    // Nor is anything written through a link that somebody put there.
+    // Nor is anything written through a link created there.
     fs::write(&other, "mine").unwrap();
     fs::remove_file(&image).unwrap();
     std::os::unix::fs::symlink("other", &part).unwrap();
@@ -155,7 +155,7 @@ fn a_part_of_something_else_is_begun_anew() {
 }
 
 #[test]
-fn two_copies_to_one_name_end_with_one_of_them_whole() {
+fn concurrent_copies_to_one_name_leave_one_complete_file() {
     let world = World::new();
     for (name, content) in [("one", 1), ("two", 2)] {
         fs::write(world.here.path(name), vec![content; 24 << 20]).unwrap();
@@ -170,7 +170,7 @@ fn two_copies_to_one_name_end_with_one_of_them_whole() {
 }
 
 #[test]
-fn a_source_that_changes_meanwhile_leaves_the_destination_as_it_was() {
+fn a_source_that_changes_during_the_copy_leaves_the_destination_unchanged() {
     let here = Arc::new(Home::new());
     let (there, changed) = (Home::new(), here.path("image"));
     let server = serve(&there);
@@ -196,7 +196,7 @@ fn a_source_that_changes_meanwhile_leaves_the_destination_as_it_was() {
 }
 
 #[test]
-fn when_the_server_is_gone_for_good_the_next_copy_goes_on() {
+fn a_copy_is_continued_after_its_server_was_lost() {
     let there = Home::new();
     let address = format!("unix://{}", there.path("socket").display());
     let server = Server::serve(&["--listen", &address]);
@@ -225,7 +225,7 @@ fn when_the_server_is_gone_for_good_the_next_copy_goes_on() {
 }
 
 #[test]
-fn a_long_cut_is_told_once_and_ctrl_c_ends_in_order() {
+fn a_long_disconnect_is_reported_once_and_ctrl_c_exits_cleanly() {
     // Connections that carry nothing keep the client trying for more than a second.
     let plan = [&[16 * MEBIBYTE][..], &[0; 200]].concat();
     let (world, proxy) = World::behind(|address| DisconnectingProxy::start(address, &plan));

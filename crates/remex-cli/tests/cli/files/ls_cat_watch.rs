@@ -37,7 +37,7 @@ fn make_entries(world: &World) {
 }
 
 #[test]
-fn times_are_those_of_this_machine_with_their_zone() {
+fn times_are_shown_in_the_local_zone_with_its_offset() {
     let world = World::new();
     make_entries(&world);
     // A zone of the data base has another offset in summer; a rule of its own needs no data base.
@@ -53,7 +53,7 @@ fn times_are_those_of_this_machine_with_their_zone() {
 }
 
 #[test]
-fn sizes_are_easy_to_read_when_asked_for() {
+fn sizes_are_human_readable_on_request() {
     let world = World::new();
     fs::write(world.here.path("small"), "six by").unwrap();
     File::create(world.here.path("large")).unwrap().set_len(1536).unwrap();
@@ -65,7 +65,7 @@ fn sizes_are_easy_to_read_when_asked_for() {
 }
 
 #[test]
-fn an_environment_without_its_colon_is_pointed_out() {
+fn a_forgotten_colon_after_an_environment_is_pointed_out() {
     let world = World::new();
     for (args, action) in [
         (&["ls", "build"][..], "list"),
@@ -89,7 +89,7 @@ fn an_environment_without_its_colon_is_pointed_out() {
 }
 
 #[test]
-fn a_directory_is_listed_in_the_order_of_its_names() {
+fn a_directory_is_listed_by_name() {
     let world = World::new();
     make_entries(&world);
     assert_eq!(world.say(&["ls", "build:"]), said(0, "site\n", ""));
@@ -118,7 +118,7 @@ fn a_directory_is_listed_in_the_order_of_its_names() {
 }
 
 #[test]
-fn programs_get_every_name_exactly() {
+fn json_has_every_name_exactly() {
     let world = World::new();
     make_entries(&world);
     let listing: Value = serde_json::from_str(&world.say(&["ls", "--json", "build:site"]).out).unwrap();
@@ -156,7 +156,7 @@ fn programs_get_every_name_exactly() {
 }
 
 #[test]
-fn a_huge_directory_comes_in_pages() {
+fn a_huge_directory_is_listed_in_pages() {
     let world = World::new();
     let many = world.there.path("many");
     fs::create_dir(&many).unwrap();
@@ -171,7 +171,7 @@ fn a_huge_directory_comes_in_pages() {
 }
 
 #[test]
-fn files_are_printed_byte_by_byte_and_those_that_cannot_be_are_said() {
+fn cat_prints_files_byte_exactly_and_reports_unreadable_ones() {
     let world = World::new();
     let bytes: Vec<_> = (0..=255).cycle().take(1_000_000).collect();
     fs::write(world.there.path("bytes"), &bytes).unwrap();
@@ -224,7 +224,7 @@ fn event(line: Option<String>) -> (String, String) {
 }
 
 #[test]
-fn changes_are_told_until_ctrl_c() {
+fn changes_are_printed_until_ctrl_c() {
     let world = World::new();
     let site = world.there.path("site");
     fs::create_dir_all(site.join("css")).unwrap();
@@ -249,7 +249,7 @@ fn changes_are_told_until_ctrl_c() {
 }
 
 #[test]
-fn what_was_never_told_of_is_not_told_to_be_removed() {
+fn removal_of_a_path_never_reported_as_created_is_not_printed() {
     let world = World::new();
     let site = world.there.path("site");
     fs::create_dir(&site).unwrap();
@@ -278,7 +278,7 @@ fn what_was_never_told_of_is_not_told_to_be_removed() {
 }
 
 #[test]
-fn a_person_reads_changes_one_a_line() {
+fn changes_are_printed_one_per_line() {
     let world = World::new();
     let mut screen = Screen::remex(&world.here, &["watch", "build:"]);
     screen.wait_for("remex: watching `build:`; Ctrl-C stops it");
@@ -292,7 +292,7 @@ fn a_person_reads_changes_one_a_line() {
 }
 
 #[test]
-fn several_things_are_listed_apart_and_those_out_of_reach_are_said() {
+fn several_paths_are_listed_separately_and_failures_are_reported() {
     let world = World::new();
     fs::create_dir(world.there.path("site")).unwrap();
     fs::write(world.there.path("site/index"), "<html>").unwrap();
@@ -305,7 +305,7 @@ fn several_things_are_listed_apart_and_those_out_of_reach_are_said() {
 }
 
 #[test]
-fn a_socket_is_not_read_and_said_to_be_one() {
+fn a_socket_is_reported_and_not_read() {
     let world = World::new();
     let socket = world.there.path("sock");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();

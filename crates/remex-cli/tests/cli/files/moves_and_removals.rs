@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn directories_are_made_with_and_without_their_parents() {
+fn directories_are_created_with_and_without_their_parents() {
     let world = World::new();
     world.quietly(&["mkdir", "build:logs", "here"]);
     world.quietly(&["mkdir", "-p", "build:a/b/c", "build:logs"]);
@@ -60,7 +60,7 @@ fn files_and_directories_are_renamed_and_moved_into_directories() {
 }
 
 #[test]
-fn of_two_names_of_one_file_the_source_is_removed() {
+fn moving_onto_a_hard_link_of_the_source_removes_the_source() {
     let world = World::new();
     let (one, two) = (world.there.path("one"), world.there.path("two"));
     fs::write(&one, "content").unwrap();
@@ -76,7 +76,7 @@ fn of_two_names_of_one_file_the_source_is_removed() {
 }
 
 #[test]
-fn a_move_between_file_systems_is_told_with_the_command_that_does_it() {
+fn a_move_between_file_systems_fails_with_the_command_that_works() {
     let world = World::new();
     let Ok(other) = tempfile::tempdir_in("/dev/shm") else {
         return skip(Need::Mounts, "there is no /dev/shm");
@@ -99,7 +99,7 @@ fn a_move_between_file_systems_is_told_with_the_command_that_does_it() {
 }
 
 #[test]
-fn a_move_that_would_lose_something_is_refused() {
+fn a_move_that_would_lose_data_is_refused() {
     let world = World::new();
     fs::create_dir_all(world.there.path("tree/below")).unwrap();
     fs::create_dir_all(world.there.path("other")).unwrap();
@@ -159,7 +159,7 @@ fn files_are_removed_and_links_are_not_followed() {
 }
 
 #[test]
-fn homes_and_roots_are_never_removed() {
+fn home_and_root_directories_are_never_removed() {
     let world = World::new();
     fs::create_dir(world.there.path("site")).unwrap();
     symlink("..", world.there.path("up")).unwrap();
@@ -183,7 +183,7 @@ fn homes_and_roots_are_never_removed() {
 }
 
 #[test]
-fn a_colon_alone_tells_files_from_processes() {
+fn only_a_colon_distinguishes_files_from_processes() {
     let user = UserSession::open("night");
     let there = Home::new();
     let server = serve(&there);

@@ -82,7 +82,7 @@ fn files_whose_names_are_not_utf_8_are_copied_listed_printed_and_edited() {
 }
 
 #[test]
-fn arguments_that_are_not_utf_8_reach_the_command_as_they_are() {
+fn arguments_that_are_not_utf_8_reach_the_command_verbatim() {
     let world = World::new();
     for begin in [&["run", "--"][..], &["run", "--on", "build", "--"], &["run", "--on", "build", "-t", "--"]]
     {
@@ -101,7 +101,7 @@ fn arguments_that_are_not_utf_8_reach_the_command_as_they_are() {
 }
 
 #[test]
-fn what_was_started_with_odd_arguments_is_listed_and_can_be_ended() {
+fn processes_with_unusual_arguments_can_be_listed_and_killed() {
     let home = Home::new();
     let mut args = words(&["run", "--detach", "--name", "odd", "--", "sh", "-c", "sleep 1000"]);
     let word = cafe();

@@ -61,7 +61,7 @@ fn end_of(mut child: Child) -> ExitStatus {
 }
 
 #[test]
-fn a_tree_that_failed_is_continued_and_not_copied_into_itself() {
+fn repeating_a_failed_tree_copy_continues_it_without_nesting() {
     let world = World::new();
     make_site(&world.here);
     make_site(&world.there);
@@ -92,7 +92,7 @@ fn a_tree_that_failed_is_continued_and_not_copied_into_itself() {
 }
 
 #[test]
-fn a_tree_that_failed_in_a_directory_is_continued_there() {
+fn a_failed_copy_into_a_directory_is_continued_there() {
     let world = World::new();
     make_site(&world.here);
     fs::write(world.here.path("notes"), "notes").unwrap();
@@ -116,7 +116,7 @@ fn a_tree_that_failed_in_a_directory_is_continued_there() {
 }
 
 #[test]
-fn what_a_killed_copy_has_left_is_removed() {
+fn leftovers_of_a_killed_copy_are_removed() {
     let world = World::new();
     make_site(&world.here);
     let private = |path: &Path, content: &str| {
@@ -140,7 +140,7 @@ fn what_a_killed_copy_has_left_is_removed() {
 }
 
 #[test]
-fn a_copy_that_is_killed_at_any_point_leaves_nothing_but_the_copy_when_it_is_repeated() {
+fn repeating_a_copy_killed_at_any_point_leaves_only_the_copy() {
     // From the first messages to the middle of the large file.
     for carried in [600, 1_500, 3_000, 6_000, 12_000, 50_000, 700_000] {
         for (from, to, is_there) in [("site", "build:copy", true), ("build:site", "copy", false)] {
@@ -179,7 +179,7 @@ fn a_copy_that_is_killed_at_any_point_leaves_nothing_but_the_copy_when_it_is_rep
 }
 
 #[test]
-fn a_small_file_whose_copy_is_killed_leaves_nothing_but_itself_when_it_is_repeated() {
+fn repeating_a_killed_copy_of_a_small_file_leaves_only_the_file() {
     // The whole copy takes a few thousand bytes; so some of them end before they are killed.
     for carried in (600..6_000).step_by(200) {
         let victim = Arc::new(OnceLock::new());
@@ -199,7 +199,7 @@ fn a_small_file_whose_copy_is_killed_leaves_nothing_but_itself_when_it_is_repeat
     }
 }
 
-/// Runs a script in which `disk` is a small disk of its own; `None` where nobody may mount one.
+/// Runs a script in which `disk` is a small disk of its own; `None` if mounting is not permitted.
 fn on_a_small_disk(home: &Home, script: &str) -> Option<home::Said> {
     fs::create_dir_all(home.path("disk")).unwrap();
     let run = |script: &str| {
@@ -220,7 +220,7 @@ fn on_a_small_disk(home: &Home, script: &str) -> Option<home::Said> {
 }
 
 #[test]
-fn a_full_disk_leaves_what_can_be_continued_and_names_it() {
+fn a_copy_interrupted_by_a_full_disk_is_named_and_can_be_continued() {
     let home = Home::new();
     make_site(&home);
     sparse(&home.path("site/image"), 4);

@@ -19,7 +19,7 @@ fn world() -> World {
 }
 
 #[test]
-fn a_plain_path_is_of_this_machine_and_a_colon_selects_the_environment() {
+fn a_plain_path_is_local_and_a_colon_selects_the_environment() {
     let world = world();
     assert_eq!(say(&world, &["cat", "f"]), said(0, "here\n", ON_THIS_MACHINE));
     assert_eq!(say(&world, &["cat", ":f"]), said(0, "there\n", ""));

@@ -25,7 +25,7 @@ fn sorted(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_the_source_does_not_have_is_deleted_in_either_direction() {
+fn entries_missing_in_the_source_are_deleted_in_either_direction() {
     let world = World::new();
     write(&world.there, &["outside/kept"]);
     for (source, copy, from, to) in [
@@ -53,7 +53,7 @@ fn what_the_source_does_not_have_is_deleted_in_either_direction() {
 }
 
 #[test]
-fn a_dry_run_and_a_summary_name_what_is_deleted() {
+fn a_dry_run_and_a_summary_name_deleted_entries() {
     let world = World::new();
     write(&world.here, &["site/index"]);
     write(&world.there, &["copy/old", "copy/gone/a"]);
@@ -75,7 +75,7 @@ fn a_dry_run_and_a_summary_name_what_is_deleted() {
 }
 
 #[test]
-fn what_is_excluded_stays() {
+fn excluded_entries_are_not_deleted() {
     let world = World::new();
     write(&world.here, &["site/index", "site/app.log", "site/target/here"]);
     fs::write(world.here.path("site/.gitignore"), "/secret\n").unwrap();
@@ -123,7 +123,7 @@ fn nothing_is_deleted_if_something_could_not_be_copied() {
 }
 
 #[test]
-fn what_would_delete_a_source_or_its_copy_is_refused() {
+fn deleting_a_source_or_its_copy_is_refused() {
     let world = World::new();
     write(&world.here, &["site/index", "more/notes", "notes"]);
     write(&world.there, &["copy/old", "outer/inner/index"]);

@@ -7,12 +7,12 @@ use remex_client::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 pub(crate) use super::files::{
-    a_file_is_read_as_it_was_written, a_large_file_goes_up_and_comes_down_whole,
-    directories_are_made_listed_copied_and_removed, what_is_not_there_is_told_as_such,
+    a_file_is_read_as_it_was_written, a_large_file_is_uploaded_and_downloaded_completely,
+    directories_are_created_listed_copied_and_removed, missing_files_are_reported_as_not_found,
 };
 use super::{Place, files::from_working_directory};
 
-pub(crate) async fn a_command_tells_its_output_and_how_it_ends(place: Place) {
+pub(crate) async fn a_command_reports_its_output_and_exit(place: Place) {
     let client = place.client().await;
     let output = Command::shell("echo out; echo err >&2; exit 3").output(&client).await.unwrap();
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
@@ -20,13 +20,13 @@ pub(crate) async fn a_command_tells_its_output_and_how_it_ends(place: Place) {
     assert!(Command::new("true").output(&client).await.unwrap().exit.success());
 }
 
-pub(crate) async fn a_signal_is_told_as_a_shell_tells_it(place: Place) {
+pub(crate) async fn a_signal_exit_is_reported_like_a_shell_does(place: Place) {
     let client = place.client().await;
     let exit = Command::shell("kill -9 $$").output(&client).await.unwrap().exit;
     assert_eq!((exit.code, exit.success()), (137, false));
 }
 
-pub(crate) async fn what_is_written_comes_back_once_and_in_order(place: Place) {
+pub(crate) async fn input_is_echoed_once_and_in_order(place: Place) {
     let client = place.client().await;
     let process = Command::shell("head -n 2000").stdin(Stdio::Piped).start(&client).await.unwrap();
     let (mut stdin, mut stdout) = (process.stdin().unwrap(), process.stdout());
@@ -44,7 +44,7 @@ pub(crate) async fn what_is_written_comes_back_once_and_in_order(place: Place) {
 }
 
 /// A server of the base dialect keeps a mebibyte for a consumer that falls behind, so this is less.
-pub(crate) async fn output_that_any_server_retains_arrives_whole_and_in_order(place: Place) {
+pub(crate) async fn output_within_any_retention_arrives_complete_and_in_order(place: Place) {
     assert_arrives(&place, 100_000, 10_000).await;
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn assert_arrives(place: &Place, stdout: u32, stderr: u32) {
     assert!(output.stderr == numbers(stderr).as_bytes(), "{} bytes", output.stderr.len());
 }
 
-pub(crate) async fn a_terminal_speaks_on_one_stream(place: Place) {
+pub(crate) async fn a_terminal_has_one_output_stream(place: Place) {
     let client = place.client().await;
     let command = "test -t 0 && test -t 1 && test -t 2 && echo yes; read -r name; echo hello $name";
     let process = Command::shell(command).terminal(TerminalSize::default()).start(&client).await.unwrap();
@@ -70,7 +70,7 @@ pub(crate) async fn a_terminal_speaks_on_one_stream(place: Place) {
     assert_eq!(String::from_utf8(said).unwrap(), "yes\r\nworld\r\nhello world\r\n");
 }
 
-pub(crate) async fn a_program_that_is_not_there_is_named(place: Place) {
+pub(crate) async fn a_missing_program_is_named(place: Place) {
     let client = place.client().await;
     let error = Command::new("/nowhere/at-all").start(&client).await.unwrap_err();
     assert!(error.kind().is_some(), "{error:?}");
@@ -175,7 +175,7 @@ pub(crate) async fn a_dropped_handle_can_end_its_process(place: Place) {
     assert!(reader.wait().await.unwrap().success(), "the pipe is at its end when nobody holds it open");
 }
 
-pub(crate) async fn a_process_whose_handle_is_dropped_goes_on(place: Place) {
+pub(crate) async fn a_process_survives_its_dropped_handle(place: Place) {
     let client = place.client().await;
     let done = place.name("done");
     drop(Command::shell(format!("head -c 4000000 /dev/zero; mkfifo '{done}'")).start(&client).await.unwrap());
@@ -201,7 +201,7 @@ pub(crate) async fn many_processes_run_at_once(place: Place) {
     }
 }
 
-pub(crate) async fn the_environment_and_the_directory_are_those_asked_for(place: Place) {
+pub(crate) async fn the_requested_environment_and_directory_are_used(place: Place) {
     let client = place.client().await;
     let directory = place.name("");
     let command =
@@ -214,7 +214,7 @@ pub(crate) async fn the_environment_and_the_directory_are_those_asked_for(place:
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\n", real.display()));
 }
 
-pub(crate) async fn the_host_tells_what_it_is(place: Place) {
+pub(crate) async fn the_host_describes_itself(place: Place) {
     let client = place.client().await;
     let info = client.info().await.unwrap();
     assert!(info.shell.path.starts_with('/'), "{info:?}");

@@ -25,7 +25,7 @@ fn counting(target: Target) -> (Target, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn a_place_connects_when_it_is_used_and_all_share_the_connection() {
+async fn an_environment_connects_on_first_use_and_shares_the_connection() {
     let (target, dials) = counting(Local::here().unwrap().target());
     let place = Environment::new(Id::new("here").unwrap(), target, Options::default());
     assert_eq!(dials.load(Ordering::Relaxed), 0);
@@ -43,7 +43,7 @@ async fn a_place_connects_when_it_is_used_and_all_share_the_connection() {
 }
 
 #[tokio::test]
-async fn a_place_that_was_lost_is_connected_anew() {
+async fn a_lost_environment_is_reconnected() {
     let (target, dials) = counting(Local::here().unwrap().target());
     let place = Environment::new(Id::new("here").unwrap(), target, Options::default());
     let first = place.client().await.unwrap();
@@ -61,7 +61,7 @@ async fn a_place_that_was_lost_is_connected_anew() {
 }
 
 #[tokio::test]
-async fn a_place_that_cannot_be_reached_says_so_and_is_tried_again() {
+async fn an_unreachable_environment_is_an_error_and_is_retried() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("remex.sock");
     let place = Environment::new(Id::new("away").unwrap(), Target::unix(&socket), Options::default());
@@ -78,7 +78,7 @@ async fn a_place_that_cannot_be_reached_says_so_and_is_tried_again() {
 }
 
 #[tokio::test]
-async fn the_places_of_a_file_are_there_with_this_machine_first() {
+async fn environments_of_a_file_are_listed_after_the_local_one() {
     let text = "default = \"b\"\n[[environments]]\nid = \"a\"\nurl = \"ws://127.0.0.1:1\"\n[[environments]]\nid = \"b\"\nprogram = \"remex\"\n";
     let draft = Definitions::parse(text, "environments.toml".as_ref()).unwrap();
     let definitions = draft.with_tokens(|_| unreachable!("there is no token")).unwrap();

@@ -33,7 +33,7 @@ pub(super) async fn from_working_directory(client: &Client, path: &Path) -> Stri
     format!("{up}{}", path.strip_prefix("/").unwrap().display())
 }
 
-pub(crate) async fn what_is_not_there_is_told_as_such(place: Place) {
+pub(crate) async fn missing_files_are_reported_as_not_found(place: Place) {
     let fs = place.client().await.fs();
     for error in [
         fs.read(place.path("none")).await.unwrap_err(),
@@ -46,7 +46,7 @@ pub(crate) async fn what_is_not_there_is_told_as_such(place: Place) {
     }
 }
 
-pub(crate) async fn directories_are_made_listed_copied_and_removed(place: Place) {
+pub(crate) async fn directories_are_created_listed_copied_and_removed(place: Place) {
     let fs = place.client().await.fs();
     fs.create_dir_all(place.path("one/two")).await.unwrap();
     fs.write(place.path("one/file"), "x").await.unwrap();
@@ -60,7 +60,7 @@ pub(crate) async fn directories_are_made_listed_copied_and_removed(place: Place)
     assert!(!place.path("one").exists() && place.path("copy/two").is_dir());
 }
 
-pub(crate) async fn a_large_file_goes_up_and_comes_down_whole(place: Place) {
+pub(crate) async fn a_large_file_is_uploaded_and_downloaded_completely(place: Place) {
     let fs = place.client().await.fs();
     let content: Vec<u8> =
         (0..5_000_003_u32).map(|byte| (byte.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -77,7 +77,7 @@ pub(crate) async fn a_large_file_goes_up_and_comes_down_whole(place: Place) {
     assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 1, "nothing else is left");
 }
 
-pub(crate) async fn a_file_is_replaced_only_if_it_is_what_was_believed(place: Place) {
+pub(crate) async fn a_file_is_replaced_only_if_it_matches_the_expected_hash(place: Place) {
     let fs = place.client().await.fs();
     let path = place.path("list");
     let hash = fs.write(&path, "one").if_match(IfMatch::Absent).atomic().await.unwrap();
@@ -87,7 +87,7 @@ pub(crate) async fn a_file_is_replaced_only_if_it_is_what_was_believed(place: Pl
     assert_eq!(fs.read(&path).await.unwrap(), "somebody else");
 }
 
-pub(crate) async fn a_tree_goes_up_and_comes_down_the_same(place: Place) {
+pub(crate) async fn a_tree_is_unchanged_by_upload_and_download(place: Place) {
     let fs = place.client().await.fs();
     let here = tempfile::tempdir().unwrap();
     let root = here.path().join("tree");
@@ -114,7 +114,7 @@ pub(crate) async fn a_tree_goes_up_and_comes_down_the_same(place: Place) {
     }
 }
 
-pub(crate) async fn a_change_is_told(place: Place) {
+pub(crate) async fn a_change_is_reported(place: Place) {
     let fs = place.client().await.fs();
     fs.create_dir_all(place.path("watched/deep")).await.unwrap();
     let mut watch = fs.watch(place.path("watched"), Depth::Everything).await.unwrap();
@@ -127,7 +127,7 @@ pub(crate) async fn a_change_is_told(place: Place) {
     }
 }
 
-pub(crate) async fn the_web_is_asked_from_there(place: Place) {
+pub(crate) async fn http_requests_are_sent_from_the_host(place: Place) {
     let web = Web::answering("HTTP/1.1 200 OK\r\nx-seen: yes\r\ncontent-length: 8\r\n\r\nthe body");
     let http = place.client().await.http();
     let url = web.url("/page");

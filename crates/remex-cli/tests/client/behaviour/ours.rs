@@ -12,12 +12,12 @@ use remex_client::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 pub(crate) use super::files::{
-    a_change_is_told, a_file_is_replaced_only_if_it_is_what_was_believed,
-    a_tree_goes_up_and_comes_down_the_same, the_web_is_asked_from_there,
+    a_change_is_reported, a_file_is_replaced_only_if_it_matches_the_expected_hash,
+    a_tree_is_unchanged_by_upload_and_download, http_requests_are_sent_from_the_host,
 };
 use super::{Place, base::assert_arrives};
 
-pub(crate) async fn megabytes_arrive_whole_and_in_order(place: Place) {
+pub(crate) async fn megabytes_arrive_complete_and_in_order(place: Place) {
     assert_arrives(&place, 1_000_000, 100_000).await;
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn communicate_writes_and_reads_at_the_same_time(place: Place) 
     assert!(process.communicate(&input).await.unwrap().exit.success());
 }
 
-pub(crate) async fn a_stalled_consumer_holds_up_its_own_process_only(place: Place) {
+pub(crate) async fn a_stalled_consumer_blocks_only_its_own_process(place: Place) {
     let client = place.client().await;
     let bytes = 20_000_000;
     let flood = Command::shell(format!("head -c {bytes} /dev/zero")).start(&client).await.unwrap();
@@ -98,7 +98,7 @@ pub(crate) async fn a_signal_reaches_the_process(place: Place) {
     assert_eq!(process.wait().await.unwrap().code, 7);
 }
 
-pub(crate) async fn terminate_is_gentle_first(place: Place) {
+pub(crate) async fn terminate_is_graceful_first(place: Place) {
     let client = place.client().await;
     let command = "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.01; done";
     let process = Command::shell(command).start(&client).await.unwrap();
@@ -119,7 +119,7 @@ pub(crate) async fn silence_can_be_waited_for(place: Place) {
     assert!(matches!(waited, WaitOutcome::Exited(_)), "{waited:?}");
 }
 
-pub(crate) async fn a_snapshot_has_the_beginning_and_the_end(place: Place) {
+pub(crate) async fn a_snapshot_has_the_head_and_the_tail(place: Place) {
     let client = place.client().await;
     let process = Command::shell("seq 1 100000").start(&client).await.unwrap();
     process.wait().await.unwrap();
@@ -171,11 +171,11 @@ pub(crate) async fn the_end_of_a_session_ends_its_processes(place: Place) {
     assert!(!alive.exists(), "the process is gone with its session");
 }
 
-pub(crate) async fn what_is_evicted_is_told(place: Place) {
+pub(crate) async fn evicted_output_is_reported(place: Place) {
     let client = place.client().await;
     let retain = Retain::default().bytes(65_536).overflow(Overflow::Evict);
     let process = Command::shell("head -c 5000000 /dev/zero").retain(retain).start(&client).await.unwrap();
-    // Nobody takes anything until it is over.
+    // Nothing is consumed until it has ended.
     let mut events = process.events();
     let first = events.next().await.unwrap();
     Command::shell("exit 0").output(&client).await.unwrap();
@@ -215,7 +215,7 @@ pub(crate) async fn a_consumer_can_be_cancelled_at_any_moment(place: Place) {
     assert!(said == expected.as_bytes());
 }
 
-pub(crate) async fn a_large_directory_comes_in_few_pages(place: Place) {
+pub(crate) async fn a_large_directory_is_listed_in_few_pages(place: Place) {
     const ENTRIES: usize = 10_000;
     let fs = place.client().await.fs();
     std::fs::create_dir(place.path("large")).unwrap();
@@ -234,7 +234,7 @@ pub(crate) async fn a_large_directory_comes_in_few_pages(place: Place) {
     assert!(names.is_sorted(), "{names:?}");
 }
 
-pub(crate) async fn lines_come_whole_tagged_and_in_order(place: Place) {
+pub(crate) async fn lines_are_complete_labelled_and_in_order(place: Place) {
     let client = place.client().await;
     let line =
         "seq 1 20000; printf 'caf\\351\\r\\n'; head -c 200000 /dev/zero | tr '\\0' x; echo; printf end";
@@ -277,7 +277,7 @@ pub(crate) async fn polling_consumes_what_it_returns(place: Place) {
     assert_eq!((bytes, exit.code), (8_000_000, 3));
 }
 
-pub(crate) async fn any_handle_writes_and_continues_where_another_stopped(place: Place) {
+pub(crate) async fn any_handle_continues_writing_where_another_stopped(place: Place) {
     let client = place.client().await;
     let process = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     let other = client.process(process.id()).await.unwrap();
@@ -303,7 +303,7 @@ pub(crate) async fn any_handle_writes_and_continues_where_another_stopped(place:
     assert!(!error.is_retryable() && !error.may_have_happened(), "{error}");
 }
 
-pub(crate) async fn relative_paths_are_those_of_the_host(place: Place) {
+pub(crate) async fn relative_paths_are_resolved_on_the_host(place: Place) {
     let client = place.client().await;
     let (fs, info) = (client.fs(), client.info().await.unwrap());
     let (cwd, home) = (info.cwd.unwrap(), info.user_home_dir.unwrap());
@@ -392,7 +392,7 @@ pub(crate) async fn a_wait_after_a_match_finds_what_came_with_it(place: Place) {
     assert!(third.seq > second.seq && third.before == " three\n", "{third:?}");
 }
 
-pub(crate) async fn everything_in_a_session_is_followed(place: Place) {
+pub(crate) async fn every_process_of_a_session_is_followed(place: Place) {
     let client = place.client().await;
     let before = Command::shell("echo before").id("before").start(&client).await.unwrap();
     before.wait().await.unwrap();

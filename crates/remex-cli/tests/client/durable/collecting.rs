@@ -74,7 +74,7 @@ fn closed_processes_lose_their_logs_the_oldest_first() {
 }
 
 #[test]
-fn gc_collects_through_a_server_or_in_a_directory_that_none_uses() {
+fn gc_works_through_a_server_or_on_an_unused_directory() {
     let mut host = DurableHost::start();
     let (client, session) = connect(&host);
     finished(&client, &["a", "b"]);
@@ -113,7 +113,7 @@ fn gc_collects_through_a_server_or_in_a_directory_that_none_uses() {
 }
 
 #[test]
-fn gc_refuses_what_is_no_state_directory_and_where_processes_run() {
+fn gc_refuses_other_directories_and_those_with_running_processes() {
     let mut host = DurableHost::start();
     let (client, _) = connect(&host);
     client.start("running", &["sleep", "1000"], json!({}));
@@ -131,7 +131,7 @@ fn gc_refuses_what_is_no_state_directory_and_where_processes_run() {
 }
 
 #[test]
-fn closed_processes_are_forgotten_at_their_age_also_after_a_restart() {
+fn closed_processes_expire_even_after_a_server_restart() {
     let mut host = DurableHost::with_config("[limits]\ndurable_ttl_max = \"2s\"\n");
     let (client, session) = connect(&host);
     finished(&client, &["a"]);

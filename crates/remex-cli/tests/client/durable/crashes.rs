@@ -144,17 +144,17 @@ fn number_from(variable: &str, otherwise: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_doubled_when_the_server_is_killed_at_any_moment() {
+async fn nothing_is_lost_or_duplicated_when_the_server_is_killed_at_any_moment() {
     survive(Fate::Killed, number_from("REMEX_TEST_KILLS", KILLS)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_doubled_when_server_and_keeper_are_upgraded_at_any_moment() {
+async fn nothing_is_lost_or_duplicated_when_server_and_keeper_are_upgraded_at_any_moment() {
     survive(Fate::Upgraded, number_from("REMEX_TEST_UPGRADES", UPGRADES)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_doubled_when_the_link_to_the_keeper_is_cut_at_any_moment() {
+async fn nothing_is_lost_or_duplicated_when_the_keeper_link_is_lost_at_any_moment() {
     survive(Fate::CutOff, number_from("REMEX_TEST_CUTS", CUTS)).await;
 }
 

@@ -1,4 +1,4 @@
-//! The disk of the state directory hangs: what needs no disk goes on.
+//! The disk of the state directory hangs: whatever needs no disk continues.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::support::{Client, HungFs, Interrupts, Watched, start_params, with};
 /// Longer than anything takes that does not wait for the disk, on a busy machine, too.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Whoever looks for something below these directories from now on hangs.
+/// From now on, lookups below these directories hang.
 fn freeze(host: &DurableHost, disk: &HungFs) {
     for name in ["sessions", "processes", "spares"] {
         let path = host.state().join(name);
@@ -27,7 +27,7 @@ fn freeze(host: &DurableHost, disk: &HungFs) {
 }
 
 #[test]
-fn a_disk_that_hangs_holds_up_neither_kills_nor_connections_nor_what_is_not_durable() {
+fn a_hanging_disk_blocks_neither_kills_nor_connections_nor_nondurable_processes() {
     let host = DurableHost::start();
     // The keeper is interrupted whenever a child of it ends.
     let Some(disk) = HungFs::mount(Interrupts::Ignored) else { return };
@@ -64,7 +64,7 @@ fn a_disk_that_hangs_holds_up_neither_kills_nor_connections_nor_what_is_not_dura
     assert!(other.ended_within(SOON));
 
     let (new, _) = connect(&host);
-    // Nobody asked for a durable one, and the session is not saved.
+    // It is not durable, and the session is not saved.
     new.start("default", &["/bin/sh", "-c", "echo $$; exec sleep 1000"], json!({}));
     let default = Watched::printed(&new.wait_for_output("default", "\n"));
     new.call("process/terminate", json!({"processId": "default"})).unwrap();

@@ -1,4 +1,4 @@
-//! Processes that were restarted while a client was away: nobody takes the new one for the one before.
+//! Processes restarted while a client was disconnected: the new one is not mistaken for the previous one.
 
 use std::{
     sync::{Mutex, mpsc},
@@ -24,7 +24,7 @@ fn restarted(answer: Result<Value, Value>) -> bool {
 }
 
 #[test]
-fn a_request_for_the_process_before_a_restart_is_refused_and_does_nothing() {
+fn a_request_for_the_previous_incarnation_is_refused_without_effect() {
     let host = DurableHost::start();
     for durable in [true, false] {
         let (client, session) = connect(&host);
@@ -99,7 +99,7 @@ fn an_incarnation_outlives_the_server() {
     assert_eq!(client.call("process/terminate", ended).unwrap()["running"], true);
 }
 
-/// A client whose second connection gets no answer until it is let go on.
+/// A client whose second connection gets no response until it is released.
 struct Away {
     client: Client,
     go_on: mpsc::Sender<()>,
@@ -131,7 +131,7 @@ fn is_restarted<T: std::fmt::Debug>(outcome: Result<T, Error>) -> bool {
 }
 
 #[tokio::test]
-async fn a_client_that_was_away_learns_of_a_restart_and_gets_nothing_of_the_new_process() {
+async fn a_reconnected_client_learns_of_a_restart_and_gets_nothing_of_the_new_process() {
     let mut host = DurableHost::start();
     let away = Away::connect(&host.address()).await;
     let directory = tempfile::tempdir().unwrap();

@@ -14,14 +14,14 @@ fn lasting() -> Options {
     Options::default().detach_ttl(Duration::from_secs(3600))
 }
 
-/// Writes a line to `cat` and waits until it comes back.
+/// Writes a line to `cat` and waits for its echo.
 async fn echo(process: &Process, line: &str) {
     in_time("a write", process.write(format!("{line}\n").as_bytes())).await.unwrap();
     in_time("an echo", process.wait_for(&Until::Output(line.to_owned()))).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cut_link_ends_no_process_and_clients_notice_nothing() {
+async fn losing_the_keeper_link_ends_no_process_and_is_transparent_to_clients() {
     let host = DurableHost::with(&["--log", "info"]);
     let client = host.connect(lasting()).await;
     let durable = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_cut_link_ends_no_process_and_clients_notice_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_with_a_cut_link_has_started_ends_with_it() {
+async fn nondurable_processes_end_with_a_server_that_lost_its_keeper_link() {
     let mut host = DurableHost::start();
     let client = host.connect(lasting()).await;
     let durable = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
@@ -73,7 +73,7 @@ async fn what_a_server_with_a_cut_link_has_started_ends_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn relative_paths_on_the_command_line_and_in_the_configuration_harm_no_process() {
+async fn relative_paths_on_the_command_line_and_in_the_configuration_work_with_a_keeper() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().canonicalize().unwrap();
     for name in ["token", "secret"] {

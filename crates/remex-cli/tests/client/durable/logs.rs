@@ -94,7 +94,7 @@ fn the_end_a_time_and_a_range_of_a_large_log_are_found_without_reading_the_rest(
 }
 
 #[test]
-fn output_before_the_oldest_that_is_kept_is_reported() {
+fn output_before_the_oldest_retained_is_reported() {
     let host = DurableHost::start();
     let asked = json!({"clientName": "durable", "resumeSessionId": null, "detachTtlMs": 3_600_000});
     let client = Client::connect(&host.address());
@@ -123,7 +123,7 @@ fn output_before_the_oldest_that_is_kept_is_reported() {
 }
 
 #[test]
-fn synced_output_arrives_complete_and_in_order_also_across_a_crash() {
+fn synced_output_arrives_complete_and_in_order_across_a_crash() {
     let mut host = DurableHost::start();
     let (client, session) = connect(&host);
     let script = "seq 1 50000; echo half; read line; seq 1 50000; echo $line >&2; exit 3";
@@ -158,7 +158,7 @@ fn sync_is_refused_without_a_state_directory_and_for_a_process_that_is_not_durab
 }
 
 #[test]
-fn reads_from_the_disk_are_the_same_as_what_was_streamed() {
+fn reads_from_disk_match_the_streamed_events() {
     let host = DurableHost::start();
     let session = run_alone(&host, "p", "seq 1 300000; echo end >&2; exit 7");
     let client = Client::connect(&host.address());

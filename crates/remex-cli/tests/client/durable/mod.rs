@@ -30,7 +30,7 @@ use tokio::time::timeout;
 
 use crate::support::PATIENCE;
 
-/// Waits for something that a test cannot go on without.
+/// Waits for a result that the test needs to continue.
 async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} takes too long"))
 }

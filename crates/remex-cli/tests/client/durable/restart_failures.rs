@@ -65,7 +65,7 @@ fn entry(client: &Client, session: &str, process: &str) -> Value {
 }
 
 #[test]
-fn on_a_full_disk_a_restart_is_refused_and_the_process_goes_on_running() {
+fn on_a_full_disk_a_restart_is_refused_and_the_process_keeps_running() {
     let host = on_a_small_disk();
     let (client, session) = connect(&host);
     let precious = Precious::start(&client, json!({}));
@@ -89,7 +89,7 @@ fn on_a_full_disk_a_restart_is_refused_and_the_process_goes_on_running() {
 }
 
 #[test]
-fn a_full_disk_takes_nothing_that_could_not_be_started_again_unless_it_is_asked_to() {
+fn a_full_disk_evicts_a_process_whose_restart_failed_only_on_request() {
     let host = on_a_small_disk();
     let (client, session) = connect(&host);
     let precious = Precious::start(&client, json!({}));
@@ -103,14 +103,14 @@ fn a_full_disk_takes_nothing_that_could_not_be_started_again_unless_it_is_asked_
     fs::remove_file(filled).unwrap();
     precious.assert_there(&client);
     precious.fail(&client);
-    // Whoever asks for its disk space gets that.
+    // Its disk space is released on request.
     let collected = client.call("process/collect", json!({"scope": "session"})).unwrap();
     assert_eq!(collected["processes"][0]["processId"], "p", "{collected}");
     poll("the log to be deleted", || entry(&client, &session, "p").is_null());
 }
 
 #[test]
-fn neither_its_number_nor_its_memory_takes_what_could_not_be_started_again() {
+fn limits_do_not_evict_a_process_whose_restart_failed() {
     let host = DurableHost::with_config("[limits]\nclosed_processes = 1\nidentity_memory_bytes = '6MiB'\n");
     for durable in [true, false] {
         let (client, session) = connect(&host);
@@ -134,7 +134,7 @@ fn neither_its_number_nor_its_memory_takes_what_could_not_be_started_again() {
 }
 
 #[test]
-fn what_could_not_be_started_again_is_forgotten_on_request() {
+fn a_process_whose_restart_failed_can_be_forgotten() {
     let host = DurableHost::start();
     let (client, session) = connect(&host);
     let precious = Precious::start(&client, json!({}));
@@ -144,7 +144,7 @@ fn what_could_not_be_started_again_is_forgotten_on_request() {
 }
 
 #[test]
-fn a_server_that_ends_leaves_a_restart_that_waits_to_the_next_one() {
+fn a_pending_restart_is_completed_by_the_next_server() {
     let mut host = DurableHost::renewable(&[]);
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done";
     for is_upgrade in [false, true] {
@@ -179,7 +179,7 @@ fn a_server_that_ends_leaves_a_restart_that_waits_to_the_next_one() {
 }
 
 #[test]
-fn input_for_the_new_process_reaches_no_other_when_the_server_ends_first() {
+fn input_for_the_new_process_reaches_no_other_if_the_server_ends_first() {
     let mut host = DurableHost::renewable(&[]);
     let (client, session) = connect(&host);
     let script = "trap '' TERM; echo begun; while read -r line; do echo \"got $line\"; done; exec sleep 1000";

@@ -1,4 +1,4 @@
-//! `process/restart`: whoever follows the process gets all of it, then its end, and then the new one.
+//! `process/restart`: followers get all output of the process, then its end, and then the new one.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const LAST: u64 = 400_000;
 /// And exactly as many bytes.
 const TOTAL: u64 = 2_688_895;
 
-/// Prints numbers and goes on running.
+/// Prints numbers and keeps running.
 fn start(more: &Value) -> Value {
     let script = format!("seq 1 {LAST}; exec sleep 1000");
     let output = json!({"retainBytes": 16 << 20, "overflow": more["overflow"]});
@@ -79,7 +79,7 @@ fn follower(host: &DurableHost) -> (Reader, String) {
 }
 
 #[test]
-fn a_slow_observer_gets_the_rest_and_the_end_before_the_new_process() {
+fn a_slow_observer_gets_the_remaining_events_before_the_new_process() {
     let host = DurableHost::start();
     for durable in [true, false] {
         let (client, session) = connect(&host);
@@ -100,7 +100,7 @@ fn a_slow_observer_gets_the_rest_and_the_end_before_the_new_process() {
 }
 
 #[test]
-fn a_slow_client_gets_the_rest_of_what_it_restarts_itself() {
+fn a_slow_client_gets_the_remaining_output_of_a_process_it_restarts() {
     let host = DurableHost::start();
     for (durable, overflow) in [(true, "pause"), (false, "pause"), (true, "hold"), (false, "hold")] {
         let other = connect(&host).0;
@@ -121,7 +121,7 @@ fn a_slow_client_gets_the_rest_of_what_it_restarts_itself() {
 }
 
 #[test]
-fn a_slow_observer_is_told_what_it_misses_when_the_memory_is_needed() {
+fn a_slow_observer_gets_a_gap_when_the_memory_is_needed() {
     let host = DurableHost::with_config("[limits]\nidentity_memory_bytes = '12MiB'\n");
     let (client, session) = connect(&host);
     client.call("process/start", start(&json!({"durable": false, "overflow": "evict"}))).unwrap();
@@ -141,7 +141,7 @@ fn a_slow_observer_is_told_what_it_misses_when_the_memory_is_needed() {
 }
 
 #[test]
-fn what_is_consumed_of_the_process_before_opens_its_window_while_the_new_one_runs() {
+fn acknowledgements_for_the_previous_process_open_its_window_while_the_new_one_runs() {
     let host = DurableHost::start();
     let asked = json!({"clientName": "consumer", "resumeSessionId": null, "capabilities": ["consumed"]});
     let (mut client, answer) = Reader::initialized(&host.address(), asked);

@@ -1,4 +1,4 @@
-//! `process/restart` of a process whose log is full because nobody reads it.
+//! `process/restart` of a process whose log is full because it is not read.
 
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ fn a_process_with_a_full_log_is_restarted_and_its_client_loses_nothing() {
 }
 
 #[test]
-fn a_process_that_ends_when_it_is_asked_to_is_not_waited_for_because_its_log_is_full() {
+fn a_full_log_does_not_delay_the_graceful_end_of_a_restart() {
     // The second has a descendant that ends after it, and meanwhile holds both of its streams open.
     let late = "trap 'exit 0' TERM; \
                 sh -c 'trap \"sleep 0.3; exit\" TERM; yes 0123456789abcdef & wait' & wait";
@@ -116,7 +116,7 @@ fn a_process_that_ends_when_it_is_asked_to_is_not_waited_for_because_its_log_is_
 }
 
 #[test]
-fn restarts_that_are_called_off_read_nothing_beyond_the_limit() {
+fn cancelled_restarts_read_nothing_beyond_the_limit() {
     let stubborn = "(trap '' TERM; exec yes 0123456789abcdef) & trap 'exit 0' TERM; wait";
     let host = DurableHost::start();
     for durable in [false, true] {
@@ -137,7 +137,7 @@ fn restarts_that_are_called_off_read_nothing_beyond_the_limit() {
 }
 
 #[test]
-fn a_reader_that_has_stopped_holds_up_no_restart() {
+fn a_stalled_reader_does_not_block_a_restart() {
     let host = DurableHost::start();
     for durable in [false, true] {
         let other = connect(&host).0;

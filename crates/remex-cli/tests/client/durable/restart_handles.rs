@@ -71,7 +71,7 @@ fn assert_output(output: &str, pid: Option<u32>) {
 }
 
 #[tokio::test]
-async fn each_handle_gets_its_process_and_nothing_of_the_one_after_a_restart() {
+async fn each_handle_gets_only_its_own_incarnation() {
     let host = DurableHost::start();
     for durable in [true, false] {
         let client = connect(&host).await;
@@ -91,7 +91,7 @@ async fn each_handle_gets_its_process_and_nothing_of_the_one_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_handle_on_the_old_process_that_is_gone_holds_up_nothing() {
+async fn a_dropped_handle_on_the_old_process_blocks_nothing() {
     let host = DurableHost::start();
     let client = connect(&host).await;
     let old = start(&client, true).await;
@@ -102,7 +102,7 @@ async fn a_handle_on_the_old_process_that_is_gone_holds_up_nothing() {
 }
 
 #[tokio::test]
-async fn a_handle_on_the_new_process_that_is_gone_leaves_the_rest_to_the_old_one() {
+async fn a_dropped_handle_on_the_new_process_leaves_remaining_output_to_the_old_one() {
     let host = DurableHost::start();
     let client = connect(&host).await;
     let old = start(&client, true).await;

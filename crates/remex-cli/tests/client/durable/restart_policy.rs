@@ -13,7 +13,7 @@ use super::{
 use crate::support::{InTime as _, Watched, program, start_params, with};
 
 #[test]
-fn a_durable_command_is_run_again_while_its_server_is_dead_and_after_an_upgrade() {
+fn a_durable_command_is_restarted_while_its_server_is_dead_and_after_an_upgrade() {
     let mut host = DurableHost::renewable(&[]);
     let (client, session) = connect(&host);
     let runs = host.state().join("../runs");
@@ -58,7 +58,7 @@ fn a_durable_command_is_run_again_while_its_server_is_dead_and_after_an_upgrade(
 }
 
 #[tokio::test]
-async fn a_server_without_a_supervisor_refuses_it() {
+async fn a_server_without_a_supervisor_refuses_a_restart_policy() {
     let local = remex::Local::here().unwrap();
     let client = remex_client::Client::connect(local.target()).await.unwrap();
     let command = remex_client::Command::new("true").restart(Restart::always());
@@ -72,7 +72,7 @@ async fn a_server_without_a_supervisor_refuses_it() {
 }
 
 #[test]
-fn a_policy_that_is_not_understood_is_refused() {
+fn an_unknown_restart_policy_is_refused() {
     let host = DurableHost::start();
     let (client, _) = connect(&host);
     for restart in [

@@ -33,7 +33,7 @@ fn left(other: &Client, session: &str) {
     });
 }
 
-/// Starts a process that ignores SIGTERM, in a session that nobody holds.
+/// Starts a process that ignores SIGTERM, in a detached session.
 fn stubborn(host: &DurableHost) -> String {
     let (client, session) = connect(host);
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done";
@@ -50,7 +50,7 @@ fn begun(client: &Client, session: &str) {
 }
 
 #[test]
-fn what_follows_a_restart_on_a_connection_is_for_the_new_process() {
+fn requests_pipelined_after_a_restart_reach_the_new_process() {
     let host = DurableHost::start();
     for durable in [true, false] {
         let (client, session) = connect(&host);
@@ -82,7 +82,7 @@ fn what_follows_a_restart_on_a_connection_is_for_the_new_process() {
 }
 
 #[test]
-fn what_is_cancelled_while_it_waits_for_the_new_process_never_reaches_it() {
+fn requests_cancelled_during_a_restart_never_reach_the_new_process() {
     let host = DurableHost::start();
     for durable in [true, false] {
         let client = Client::connect(&host.address());
@@ -109,7 +109,7 @@ fn what_is_cancelled_while_it_waits_for_the_new_process_never_reaches_it() {
 }
 
 #[test]
-fn a_restart_that_waits_is_hastened_by_another_and_called_off_by_a_kill() {
+fn a_pending_restart_is_hastened_by_another_and_cancelled_by_a_kill() {
     let host = DurableHost::start();
     let session = stubborn(&host);
     let (first, second) = (connect(&host).0, connect(&host).0);
@@ -139,7 +139,7 @@ fn a_restart_that_waits_is_hastened_by_another_and_called_off_by_a_kill() {
 }
 
 #[test]
-fn a_restart_has_the_memory_of_the_process_that_it_replaces() {
+fn a_restart_reuses_the_memory_budget_of_the_replaced_process() {
     for durable in [true, false] {
         let host = DurableHost::with_config("[limits]\nidentity_memory_bytes = '6MiB'\n");
         let (client, session) = connect(&host);
@@ -168,7 +168,7 @@ fn a_restart_has_the_memory_of_the_process_that_it_replaces() {
 }
 
 #[test]
-fn what_is_refused_for_its_number_or_its_sandbox_goes_on_running() {
+fn a_refused_restart_leaves_the_process_running() {
     let tokens = [("many", ""), ("one", " scope=processes=1")]
         .map(|(token, scope)| format!("{} name=alice{scope}\n", token_of(token)));
     let guarded = Guarded::with_tokens(&tokens.concat());
@@ -205,7 +205,7 @@ fn what_is_refused_for_its_number_or_its_sandbox_goes_on_running() {
 }
 
 #[test]
-fn a_client_that_comes_back_and_ends_its_session_does_not_end_the_restart() {
+fn a_reconnected_client_that_ends_its_session_does_not_end_the_restart() {
     let host = DurableHost::start();
     let script = "trap 'echo asked; while [ -e \"$HOLD\" ]; do sleep 0.02; done; exit' TERM; echo ready; while :; do sleep 0.02; done";
     let hold = host.state().join("../hold");
@@ -234,7 +234,7 @@ fn a_client_that_comes_back_and_ends_its_session_does_not_end_the_restart() {
 }
 
 #[test]
-fn restarts_use_up_no_start_ids_and_an_old_one_is_not_repeated() {
+fn restarts_consume_no_start_ids_and_an_old_start_is_not_repeated() {
     let host = DurableHost::with_config("[limits]\nstart_ids = 4\n");
     let (client, session) = connect(&host);
     client.start("p", &["sleep", "1000"], json!({"restartable": true, "startId": "s"}));

@@ -119,7 +119,7 @@ fn repeated_starts_and_writes_have_no_second_effect_after_a_crash() {
 }
 
 #[test]
-fn a_start_is_remembered_when_its_process_is_forgotten_or_ended_with_the_server() {
+fn a_start_is_remembered_after_its_process_is_forgotten_or_ended_with_the_server() {
     let mut host = DurableHost::start();
     let (client, session) = connect(&host);
     let start = json!({"startId": "s1", "output": {"retainMs": 0}});
@@ -140,7 +140,7 @@ fn a_start_is_remembered_when_its_process_is_forgotten_or_ended_with_the_server(
 }
 
 #[test]
-fn a_process_that_ended_with_its_keeper_says_so_and_others_can_be_started() {
+fn a_process_lost_with_its_keeper_is_reported_and_others_can_be_started() {
     let host = DurableHost::start();
     let (client, _) = connect(&host);
     client.shell("p", "echo before; setsid sleep 1000 & echo $!; sleep 1000");
@@ -163,7 +163,7 @@ fn a_process_that_ended_with_its_keeper_says_so_and_others_can_be_started() {
 }
 
 #[test]
-fn what_no_keeper_runs_any_more_is_closed_by_the_next_server() {
+fn processes_without_a_keeper_are_closed_by_the_next_server() {
     let mut host = DurableHost::start();
     let (client, session) = connect(&host);
     client.shell("p", "echo before $$; sleep 1000");
@@ -225,7 +225,7 @@ fn a_keeper_without_a_socket_keeps_its_processes() {
 }
 
 #[test]
-fn silent_peers_of_the_keeper_and_damaged_sessions_harm_nothing_else() {
+fn silent_keeper_peers_and_damaged_sessions_affect_nothing_else() {
     let mut host = DurableHost::start();
     let (client, session) = connect(&host);
     client.start("p", &["cat"], json!({"pipeStdin": true}));
@@ -316,7 +316,7 @@ async fn line(lines: &mut Lines) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_upgrade_command_replaces_server_and_keeper_and_every_process_goes_on() {
+async fn the_upgrade_command_replaces_server_and_keeper_without_ending_processes() {
     let host = DurableHost::renewable(&[]);
     let client = host.connect(Options::default().detach_ttl(Duration::from_secs(3600))).await;
     let script = "stty -echo 2>/dev/null; echo ready; while read line; do echo \"got $line\"; done; exit 7";
@@ -333,7 +333,7 @@ async fn the_upgrade_command_replaces_server_and_keeper_and_every_process_goes_o
         assert_eq!(line(&mut lines).await, "ready");
         processes.push((process, lines));
     }
-    // A termination that has begun goes on as well, with what is left of its time.
+    // A termination in progress continues as well, with its remaining time.
     let stubborn = Command::shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
         .start(&client)
         .await
@@ -381,7 +381,7 @@ fn ask_to_replace(host: &DurableHost, program: &str) -> String {
 }
 
 #[test]
-fn a_keeper_that_cannot_be_replaced_goes_on() {
+fn a_keeper_that_cannot_be_replaced_keeps_running() {
     let mut host = DurableHost::start();
     let (client, session) = connect(&host);
     let go = host.state().join("go");

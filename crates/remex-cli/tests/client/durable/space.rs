@@ -34,7 +34,7 @@ pub(super) fn on_a_small_disk() -> DurableHost {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_floods_on_a_full_disk_wait_and_lose_nothing() {
+async fn ten_floods_on_a_full_disk_pause_and_lose_nothing() {
     let host = on_a_small_disk();
     let client = host.connect(Options::default()).await;
     let mut floods = Vec::new();
@@ -46,7 +46,7 @@ async fn ten_floods_on_a_full_disk_wait_and_lose_nothing() {
     }
     let echo = Command::new("cat").stdin(Stdio::Piped).start(&client).await.unwrap();
     fs::write(work.path().join("go"), "").unwrap();
-    // Nobody reads, so the disk fills, and all of them wait.
+    // The output is not read, so the disk fills, and all processes wait.
     let total = async |floods: &[remex_client::Process]| {
         let listed = client.processes().await.unwrap();
         let of_flood = |id: &str| floods.iter().any(|flood| flood.id() == id);
@@ -105,7 +105,7 @@ async fn logs_of_closed_processes_make_room_for_a_start_on_a_full_disk() {
 }
 
 #[tokio::test]
-async fn what_a_quota_has_no_room_for_is_a_gap_with_its_cause() {
+async fn output_beyond_the_quota_is_a_gap_with_its_cause() {
     let host = DurableHost::with_config("[limits]\nsession_disk_bytes = \"4MiB\"\n");
     let client = host.connect(Options::default()).await;
     let retain = Retain::default().bytes(64 << 20).overflow(Overflow::Pause);

@@ -65,7 +65,7 @@ fn assert_nowhere(directory: &Path, text: &str) {
 }
 
 #[test]
-fn a_process_is_started_again_as_it_was_with_and_without_a_keeper() {
+fn a_process_is_restarted_as_before_with_and_without_a_keeper() {
     let host = DurableHost::start();
     for durable in [true, false] {
         let (client, session) = connect(&host);
@@ -94,7 +94,7 @@ fn a_process_is_started_again_as_it_was_with_and_without_a_keeper() {
 }
 
 #[test]
-fn the_request_outlives_the_server_and_its_upgrade_and_is_on_no_disk() {
+fn the_start_request_survives_a_server_crash_and_upgrade_without_touching_disk() {
     let mut host = DurableHost::renewable(&[]);
     let (client, session) = connect(&host);
     let first = client.call("process/start", start()).unwrap();
@@ -116,18 +116,18 @@ fn the_request_outlives_the_server_and_its_upgrade_and_is_on_no_disk() {
     assert_ne!(again["pid"], killed["pid"]);
     assert_eq!(output_of(&client, &session), "known /usr word\n");
     assert_nowhere(&host.state(), HIDDEN);
-    // Whoever comes back to the session controls what runs in it now.
+    // A client that resumes the session controls the process that runs now.
     let client = resume(&host, &session);
     client.call("process/signal", json!({"processId": "p", "signal": "SIGKILL"})).unwrap();
     client.event("p", "process/closed");
-    // Also what has ended, and is followed by nobody.
+    // Also a process that has exited and has no followers.
     let ended = restart(&client, &session, "after its end");
     assert_ne!(ended["pid"], again["pid"]);
     assert_eq!(output_of(&client, &session), "known /usr word\n");
 }
 
 #[test]
-fn what_cannot_be_started_again_is_refused_before_anything_ends() {
+fn an_impossible_restart_is_refused_before_the_process_ends() {
     let host = DurableHost::start();
     let (client, session) = connect(&host);
     let refusal = |client: &Client, id: &str| {
@@ -153,7 +153,7 @@ fn what_cannot_be_started_again_is_refused_before_anything_ends() {
 }
 
 #[test]
-fn a_start_that_fails_says_that_the_process_has_ended_and_can_be_repeated() {
+fn a_failed_restart_reports_the_ended_process_and_can_be_repeated() {
     let host = DurableHost::start();
     let directory = tempfile::tempdir().unwrap();
     let work = directory.path().join("work");
@@ -185,7 +185,7 @@ fn a_start_that_fails_says_that_the_process_has_ended_and_can_be_repeated() {
 }
 
 #[test]
-fn what_the_server_starts_now_is_what_it_restarts() {
+fn a_restart_uses_the_current_policies_of_the_server() {
     let mut host = DurableHost::start();
     let (client, session) = connect(&host);
     let started = client.call("process/start", start()).unwrap();
@@ -210,7 +210,7 @@ fn what_the_server_starts_now_is_what_it_restarts() {
 }
 
 #[test]
-fn a_request_whose_connection_ends_is_carried_out_and_repeated_by_nobody() {
+fn a_restart_whose_connection_is_lost_is_executed_once() {
     let host = DurableHost::start();
     let (client, session) = connect(&host);
     // It says goodbye slowly, so that the connection ends first.
@@ -240,7 +240,7 @@ fn a_request_whose_connection_ends_is_carried_out_and_repeated_by_nobody() {
 }
 
 #[tokio::test]
-async fn the_rust_client_restarts_and_reads_what_runs_then() {
+async fn the_rust_client_restarts_and_reads_the_new_process() {
     let host = DurableHost::start();
     let options = Options::default().session(Session::Create("work".to_owned()));
     let client = host.connect(options).await;
@@ -266,7 +266,7 @@ async fn the_rust_client_restarts_and_reads_what_runs_then() {
 }
 
 #[test]
-fn a_terminal_and_a_restart_policy_are_there_again() {
+fn a_restart_keeps_the_terminal_and_the_restart_policy() {
     let host = DurableHost::start();
     let (client, session) = connect(&host);
     let more =

@@ -37,7 +37,7 @@ fn counts(state: &State) -> (Option<u64>, Option<u64>) {
 }
 
 #[tokio::test]
-async fn a_durable_server_says_what_it_keeps() {
+async fn a_durable_server_reports_its_state() {
     let mut host = DurableHost::start();
     let options = || {
         Options::default()
@@ -72,7 +72,7 @@ async fn a_durable_server_says_what_it_keeps() {
 }
 
 #[tokio::test]
-async fn a_suspended_keeper_is_told_and_delays_only_the_question() {
+async fn a_suspended_keeper_is_reported_and_delays_only_the_status_request() {
     let host = DurableHost::start();
     let client = host.connect(Options::default()).await;
     kill_process(host.keeper(), Signal::STOP).unwrap();
@@ -87,7 +87,7 @@ async fn a_suspended_keeper_is_told_and_delays_only_the_question() {
 }
 
 #[tokio::test]
-async fn who_may_not_read_the_metrics_learns_only_that_there_is_a_state() {
+async fn without_the_metrics_scope_only_the_existence_of_a_state_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");
     fs::write(&tokens, format!("{TOKEN} name=all\n{OTHER} name=few scope=processes,files:read,http\n"))
@@ -110,7 +110,7 @@ async fn who_may_not_read_the_metrics_learns_only_that_there_is_a_state() {
 }
 
 #[tokio::test]
-async fn a_reloaded_quota_lets_a_process_go_on_that_waits_for_space() {
+async fn a_reloaded_quota_unblocks_a_process_waiting_for_space() {
     let limits = |size: &str| format!("[limits]\nsession_disk_bytes = \"{size}\"\ndisk_bytes = \"{size}\"\n");
     let host = DurableHost::with_config(&limits("2MiB"));
     let client = host.connect(Options::default()).await;
@@ -118,7 +118,7 @@ async fn a_reloaded_quota_lets_a_process_go_on_that_waits_for_space() {
     let retain = Retain::default().bytes(64 << 20).overflow(Overflow::Hold);
     let command = Command::new("head").arg("-c").arg("20000000").arg("/dev/zero").retain(retain);
     let process = command.start(&client).await.unwrap();
-    // Nobody reads, so it waits for space.
+    // Its output is not read, so it waits for space.
     state_with(&client, "a used quota", |state| state.used_bytes > Some(1 << 20)).await;
     host.reload(&limits("64MiB"));
     let larger = |state: &State| state.quota_bytes == Some(64 << 20) && counts(state).0 == Some(0);

@@ -158,7 +158,7 @@ fn a_start_that_could_not_be_saved_is_found_by_the_next_server() {
 }
 
 #[test]
-fn processes_start_also_after_the_clock_was_set_back() {
+fn processes_can_start_after_the_clock_was_set_back() {
     let mut host = DurableHost::start();
     let (client, session) = connect(&host);
     finished(&client, "p", &["echo", "precious"]);
@@ -180,7 +180,7 @@ fn processes_start_also_after_the_clock_was_set_back() {
 }
 
 #[test]
-fn processes_start_also_after_the_spare_directories_were_deleted() {
+fn processes_can_start_after_the_prepared_directories_were_deleted() {
     let host = DurableHost::start();
     let (client, _) = connect(&host);
     finished(&client, "first", &["true"]);
@@ -191,7 +191,7 @@ fn processes_start_also_after_the_spare_directories_were_deleted() {
 }
 
 #[test]
-fn a_read_of_a_process_that_is_being_forgotten_fails_because_it_is_unknown() {
+fn a_read_of_a_process_being_forgotten_fails_as_unknown() {
     let host = DurableHost::start();
     let (client, session) = connect(&host);
     let (other, _) = connect(&host);
@@ -219,7 +219,7 @@ fn a_read_of_a_process_that_is_being_forgotten_fails_because_it_is_unknown() {
 }
 
 #[test]
-fn a_lost_log_is_reported_with_its_size_whatever_is_asked_for() {
+fn a_lost_log_is_reported_with_its_size_by_every_request() {
     let host = DurableHost::start();
     let (client, _) = connect(&host);
     finished(&client, "p", &["seq", "1", "100000"]);

@@ -71,7 +71,7 @@ async fn assert_survives(host: &mut DurableHost) {
 }
 
 #[tokio::test]
-async fn the_keeper_of_a_unit_gets_a_scope_of_its_own() {
+async fn the_keeper_of_a_unit_gets_its_own_scope() {
     let (directory, mut host) = unit(SYSTEMD_RUN);
     let arguments = fs::read_to_string(directory.path().join("arguments")).unwrap();
     let arguments: Vec<_> = arguments.lines().collect();
@@ -84,7 +84,7 @@ async fn the_keeper_of_a_unit_gets_a_scope_of_its_own() {
 }
 
 #[tokio::test]
-async fn without_permission_the_keeper_runs_in_the_unit_and_the_log_says_so() {
+async fn without_permission_the_keeper_runs_in_the_unit_and_a_warning_is_logged() {
     let (_directory, mut host) = unit(REFUSING);
     let said = host.said();
     assert!(said.contains("the keeper cannot get a unit of its own"), "{said}");

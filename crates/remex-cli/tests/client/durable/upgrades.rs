@@ -32,7 +32,7 @@ fn serving_since(host: &DurableHost) -> Option<String> {
 }
 
 #[test]
-fn what_is_not_remex_is_refused_at_once_and_the_server_runs_on() {
+fn an_upgrade_to_another_program_is_refused_and_the_server_keeps_running() {
     let host = DurableHost::renewable(&[]);
     let (client, _) = connect(&host);
     for (script, reason) in [
@@ -55,7 +55,7 @@ fn what_is_not_remex_is_refused_at_once_and_the_server_runs_on() {
 }
 
 #[test]
-fn a_program_that_hangs_does_not_keep_the_server_from_ending() {
+fn a_hanging_new_program_does_not_block_shutdown() {
     let mut host = DurableHost::renewable(&[]);
     connect(&host);
     let begun = host.state().join("begun");
@@ -66,7 +66,7 @@ fn a_program_that_hangs_does_not_keep_the_server_from_ending() {
 }
 
 #[test]
-fn a_program_that_was_moved_away_is_replaced_by_the_one_in_its_place() {
+fn an_upgrade_uses_the_program_now_at_the_original_path() {
     let host = DurableHost::renewable(&[]);
     let (_, session) = connect(&host);
     let old = host.state().join("remex.old");
@@ -83,7 +83,7 @@ fn a_program_that_was_moved_away_is_replaced_by_the_one_in_its_place() {
 }
 
 #[test]
-fn an_upgrade_is_done_when_the_server_serves_and_none_is_lost() {
+fn an_upgrade_returns_when_the_server_serves_and_no_connection_is_lost() {
     let host = DurableHost::renewable(&[]);
     let (client, session) = connect(&host);
     // A keeper with nothing to keep ends.
@@ -100,7 +100,7 @@ fn an_upgrade_is_done_when_the_server_serves_and_none_is_lost() {
 }
 
 #[test]
-fn listening_sockets_take_the_place_of_no_descriptor_that_the_server_still_uses() {
+fn inherited_listening_sockets_do_not_overwrite_used_descriptors() {
     // Where there are many, threads of the old program have more time to notice.
     let directory = tempfile::tempdir().unwrap();
     let sockets: Vec<_> =
@@ -116,7 +116,7 @@ fn listening_sockets_take_the_place_of_no_descriptor_that_the_server_still_uses(
 }
 
 #[test]
-fn a_socket_whose_file_was_removed_is_there_again() {
+fn a_removed_socket_file_is_recreated() {
     let host = DurableHost::start();
     let (_, session) = connect(&host);
     fs::remove_file(host.socket()).unwrap();
@@ -170,7 +170,7 @@ fn a_reload_during_an_upgrade_does_not_end_the_server() {
 }
 
 #[tokio::test]
-async fn a_full_disk_keeps_nobody_from_resuming_looking_and_collecting() {
+async fn sessions_can_be_resumed_and_logs_read_and_collected_on_a_full_disk() {
     let host = super::space::on_a_small_disk();
     let options = || Options::default().detach_ttl(std::time::Duration::from_secs(3600));
     let client = host.connect(options()).await;

@@ -33,7 +33,7 @@ fn entry(client: &Client, session: &str) -> Value {
 }
 
 #[test]
-fn a_process_keeps_its_user_when_the_server_is_killed_and_when_it_is_started_again() {
+fn a_process_keeps_its_user_across_a_server_crash_and_a_restart() {
     if !is_root() {
         return;
     }
@@ -65,7 +65,7 @@ fn a_process_keeps_its_user_when_the_server_is_killed_and_when_it_is_started_aga
 }
 
 #[test]
-fn a_process_without_a_keeper_is_started_again_as_the_same_user() {
+fn a_process_without_a_keeper_is_restarted_as_the_same_user() {
     if !is_root() {
         return;
     }
@@ -78,7 +78,7 @@ fn a_process_without_a_keeper_is_started_again_as_the_same_user() {
 }
 
 #[test]
-fn the_keeper_says_what_the_user_may_not_do() {
+fn the_keeper_reports_missing_permissions_of_the_user() {
     if !is_root() {
         return;
     }

@@ -52,29 +52,29 @@ fn every_stream_is_exact_over_a_faulty_unix_socket() {
 }
 
 #[test]
-fn a_restarted_server_is_told_to_everybody_who_waits() {
+fn a_server_restart_fails_every_pending_operation() {
     run_all(100..106, 2, |seed| restart::run(seed, Server::start));
     run_all(106..112, 2, |seed| restart::run(seed, || Server::unix(&[])));
 }
 
 #[test]
-fn what_a_server_gives_up_while_its_client_is_away_is_told_to_the_byte() {
+fn output_dropped_during_a_disconnect_is_reported_to_the_byte() {
     run_all(112..113, 1, |_| give_up(Server::start()));
     run_all(113..114, 1, |_| give_up(Server::unix(&[])));
 }
 
 #[test]
-fn an_end_that_was_heard_after_the_cut_is_an_end() {
+fn an_exit_during_a_disconnect_is_reported_as_an_exit() {
     run_all(114..115, 1, |_| end::run());
 }
 
 #[test]
-fn a_file_is_read_over_connections_that_each_carry_a_part_of_it() {
+fn a_file_is_read_across_many_short_connections() {
     run_all(115..116, 1, |_| read_in_parts());
 }
 
 #[test]
-fn a_minute_of_faults_loses_and_doubles_nothing() {
+fn a_minute_of_faults_loses_and_duplicates_nothing() {
     let (websocket, unix) = (Server::start(), Server::unix(&[]));
     let tally = Arc::new(Tally::default());
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -28,7 +28,7 @@ pub(crate) async fn tell(story: u64, scene: Scene) {
         5 => every_line_is_answered(scene).await,
         6 => a_terminal_echoes(scene).await,
         7 => a_text_is_waited_for(scene).await,
-        8 => somebody_comes_late(scene).await,
+        8 => an_observer_arrives_late(scene).await,
         9 => a_consumer_stalls(scene).await,
         10 => handles_are_dropped(scene).await,
         _ => much_is_written_and_read(scene).await,
@@ -142,7 +142,7 @@ async fn a_text_is_waited_for(mut scene: Scene) {
     let WaitOutcome::Matched(found) = waited else { panic!("{waited:?}") };
     assert_eq!(&*found.bytes, b"step 20\n");
     let signal = scene.chance.pick(&[SignalName::Term, SignalName::Int, SignalName::Kill]);
-    // A signal that may have been sent is not sent twice, unless somebody says so.
+    // A signal that may have been sent is not repeated automatically.
     while let Err(error) = process.signal(signal).await {
         if !matches!(error, Error::Interrupted { .. }) {
             break;
@@ -152,7 +152,7 @@ async fn a_text_is_waited_for(mut scene: Scene) {
     assert!(exit.signal.is_some(), "{exit:?}");
 }
 
-async fn somebody_comes_late(mut scene: Scene) {
+async fn an_observer_arrives_late(mut scene: Scene) {
     let last = scene.chance.within(1, 50_000);
     let process = scene.shell(&format!("seq 1 {last}; exit 4")).start(&scene.client).await.unwrap();
     assert_eq!(process.wait().await.unwrap().code, 4);

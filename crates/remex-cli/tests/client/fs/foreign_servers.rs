@@ -83,7 +83,7 @@ async fn on_a_server_of_the_base_dialect_an_upload_is_written_in_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_of_the_base_dialect_is_not_asked_to_pass_what_is_not_utf_8() {
+async fn paths_that_are_not_utf_8_are_not_sent_to_a_server_of_the_base_dialect() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&asked);
     let target = stranger(move |method, _| {
@@ -109,7 +109,7 @@ fn entry(name: &str, path: Option<&str>, kind: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_lead_elsewhere_are_refused() {
+async fn names_that_escape_the_tree_are_refused() {
     let lies = [
         entry("..", None, "directory"),
         entry("../escape", None, "file"),
@@ -130,7 +130,7 @@ async fn names_that_lead_elsewhere_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_came_down_is_not_followed() {
+async fn a_downloaded_link_is_not_followed() {
     let link = entry("a", Some("file:///there/a"), "symlink");
     for second in ["directory", "file"] {
         let lie = json!([link, entry("a", None, second)]);
@@ -153,7 +153,7 @@ async fn a_link_that_came_down_is_not_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_there_is_reported_and_the_rest_comes_down() {
+async fn unreadable_remote_files_are_reported_and_the_rest_downloaded() {
     let directory = json!({"isDirectory": true, "isFile": false, "isSymlink": false, "size": 0,
         "createdAtMs": 0, "modifiedAtMs": 0, "kind": "directory", "mode": 0o755});
     let file = entry("x", None, "file")["metadata"].clone();
@@ -188,7 +188,7 @@ async fn what_cannot_be_read_there_is_reported_and_the_rest_comes_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_of_the_base_dialect_takes_a_tree_as_far_as_it_can() {
+async fn a_tree_is_uploaded_to_a_server_of_the_base_dialect_as_far_as_possible() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&asked);
     let target = stranger(move |method, _| {

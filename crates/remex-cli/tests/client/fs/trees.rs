@@ -10,7 +10,7 @@ use remex_client::fs::{SkipUnchanged, TreeReport};
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_replaces_programs_that_run_and_links_that_lead_away() {
+async fn a_tree_copy_replaces_running_programs_and_outward_links() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     for (name, len) in [("tool", 9), ("small", 9), ("large", MIB), ("dangling", 9)] {
@@ -45,7 +45,7 @@ async fn a_tree_replaces_programs_that_run_and_links_that_lead_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_whose_copy_is_dropped_leaves_no_temporary_files() {
+async fn a_dropped_tree_copy_leaves_no_temporary_files() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::in_memory());
     for number in 0..50 {
@@ -140,7 +140,7 @@ fn counts(report: &TreeReport) -> (u64, u64, u64, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_goes_there_and_back_as_it_is() {
+async fn a_tree_round_trips_unchanged() {
     for server in servers() {
         let (fs, place) = (connect(server.address()).await, Place::new());
         plant(&place);
@@ -189,7 +189,7 @@ async fn a_tree_goes_there_and_back_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_changed_is_copied_again() {
+async fn only_changed_files_are_copied_again() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     for name in ["same", "longer", "touched", "disguised", "mode"] {
@@ -224,7 +224,7 @@ async fn only_what_changed_is_copied_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rules_of_gitignore_are_the_same_up_and_down() {
+async fn gitignore_rules_apply_equally_to_uploads_and_downloads() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     place.write("tree/.gitignore", "*.o\n/target/\n!keep.o\n");
@@ -278,7 +278,7 @@ async fn the_rules_of_gitignore_are_the_same_up_and_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_goes_on_after_failures_and_reports_all() {
+async fn a_copy_continues_after_failures_and_reports_them_all() {
     let server = Server::unix(&[]);
     let (fs, place) = (connect(server.address()).await, Place::new());
     for number in 0..30 {
@@ -372,7 +372,7 @@ async fn ten_thousand_files_and_deep_directories_are_copied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trees_survive_cuts() {
+async fn tree_copies_survive_disconnects() {
     let server = Server::unix(&[]);
     let plan: Vec<u64> = (1..9).map(|number| number * 77_777).collect();
     let proxy = DisconnectingProxy::start(server.address(), &plan);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_tells_changes_and_after_a_cut_to_look_again() {
+async fn a_watch_reports_changes_and_an_overflow_after_a_disconnect() {
     for server in servers() {
         let proxy = DisconnectingProxy::start(server.address(), &[]);
         let (fs, place) = (connect(proxy.address()).await, Place::new());
@@ -47,7 +47,7 @@ async fn a_watch_tells_changes_and_after_a_cut_to_look_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_of_nothing_is_refused_and_a_lost_session_ends_one() {
+async fn a_watch_of_a_missing_path_is_refused_and_a_lost_session_ends_a_watch() {
     let server = Server::unix(&[]);
     let client = Client::connect(Target::parse(server.address()).unwrap()).await.unwrap();
     let (fs, place) = (client.fs(), Place::new());

@@ -75,7 +75,7 @@ fn a_certificate_that_is_removed_from_the_list_is_disconnected_and_refused() {
 }
 
 #[test]
-fn a_common_name_gets_nobody_in_unless_that_is_configured() {
+fn a_common_name_admits_no_one_unless_configured() {
     let (pki, authority) = Pki::new();
     authority.client("boss", "boss", &["boss.example"]);
     authority.client("uri", "uri", &["spiffe://example.com/boss"]);
@@ -124,7 +124,7 @@ fn a_connection_ends_when_its_certificate_expires() {
 }
 
 #[test]
-fn a_tls_port_refuses_strangers_and_records_each() {
+fn a_tls_port_refuses_unknown_clients_and_records_each() {
     let (pki, authority) = Pki::new();
     authority.client("ann", "ann", &["ann"]);
     pki.authority("other").client("eve", "eve", &["eve"]);
@@ -172,7 +172,7 @@ fn trickle(stream: &mut (impl io::Read + io::Write), bytes: &[u8], deadline: Ins
 }
 
 #[test]
-fn slow_clients_of_a_tls_port_time_out_and_hold_up_nobody() {
+fn slow_tls_clients_time_out_and_block_no_other() {
     const PACE: Duration = Duration::from_millis(250);
     let (pki, _) = Pki::new();
     let audit = pki.path("audit");

@@ -16,7 +16,7 @@ use crate::support::{
 const FLOOD: usize = 2000;
 
 #[test]
-fn a_web_page_gets_nowhere_even_with_a_token_and_is_recorded() {
+fn a_web_page_is_refused_even_with_a_token_and_recorded() {
     let (guarded, audit) = Guarded::audited(&format!("{} name=ann\n", token_of("ann")));
     let authorization = format!("Authorization: Bearer {}", token_of("ann"));
     let ask = |request: String| exchange(guarded.server.address(), request).expect("an answer").status;
@@ -59,7 +59,7 @@ fn flood(server: &crate::support::Server, is_over: &AtomicBool) -> usize {
 }
 
 #[test]
-fn a_flood_of_half_open_connections_delays_no_answer_for_good_on_plain_and_tls_ports() {
+fn a_flood_of_half_open_connections_blocks_neither_plain_nor_tls_ports() {
     raise_file_limit();
     let (pki, _) = Pki::new();
     let (cert, key) = (pki.arg("server.pem"), pki.arg("server.key"));
@@ -106,7 +106,7 @@ fn a_flood_of_half_open_connections_delays_no_answer_for_good_on_plain_and_tls_p
 }
 
 #[test]
-fn a_flood_is_not_recorded_line_by_line_but_wrong_tokens_are() {
+fn a_flood_is_summarized_in_the_audit_but_wrong_tokens_are_recorded() {
     let (guarded, audit) = Guarded::audited(&format!("{} name=ann\n", token_of("ann")));
     let held: Vec<_> = (0..300).map(|_| connect_from(ATTACKER, &guarded.server)).collect();
     assert_eq!(guarded.status(&token_of("nobody")), 401);

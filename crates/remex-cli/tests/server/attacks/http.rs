@@ -24,7 +24,7 @@ fn get(client: &Client, url: &str, headers: &[(&str, &str)], body: &[u8]) -> Res
 }
 
 #[test]
-fn an_http_request_does_not_become_a_connection_that_runs_commands() {
+fn an_http_request_cannot_become_a_remex_connection() {
     let place = tempfile::tempdir().expect("a directory can be made");
     let proof = place.path().join("proof");
     let start = json!({
@@ -63,7 +63,7 @@ fn an_http_request_does_not_become_a_connection_that_runs_commands() {
 }
 
 #[test]
-fn the_server_is_not_its_own_owner() {
+fn a_request_from_the_server_itself_is_not_trusted_as_its_owner() {
     let server = Server::serve(&[]);
     let client = server.client();
     let port = server.address().rsplit_once(':').expect("an address has a port").1;

@@ -58,7 +58,7 @@ impl Target {
         all.extend(self.about_files());
         let port = self.web.local_addr().expect("a listener has an address").port();
         let url = format!("http://127.0.0.1:{port}/");
-        // Nobody answers there: a request that is sent after all must not wait for that.
+        // Nothing listens there: a request that is sent by mistake must not wait.
         let request =
             json!({"method": "GET", "url": url, "requestId": "r", "headers": [], "timeoutMs": 1000});
         all.push(attempt("http/request", "http", request));

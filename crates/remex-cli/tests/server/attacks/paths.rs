@@ -124,7 +124,7 @@ fn requests(inside: &Path, path: &str) -> Vec<(&'static str, Value)> {
 const FOLLOWING: usize = 17;
 
 #[test]
-fn every_way_out_of_a_prefix_is_refused_and_recorded() {
+fn every_escape_from_a_prefix_is_refused_and_recorded() {
     let scene = Scene::new();
     let (client, before) = (scene.client("limited"), scene.outside());
     let (inside, root) = (scene.path("in"), scene.path(""));
@@ -209,7 +209,7 @@ fn a_prefix_may_be_a_link_a_hard_link_is_inside_and_processes_are_not_confined()
         assert_eq!(error["data"]["kind"], "permissionDenied", "{name}: {error}");
     }
 
-    // A hard link is a name of its own, and which of them came first nobody knows.
+    // A hard link is indistinguishable from the original name.
     fs::hard_link(scene.path("out/f"), scene.path("in/hard")).expect("both are on one file system");
     assert_eq!(read(&scene.client("limited"), &scene.path("in/hard")).expect("it is inside"), "secret");
 
@@ -224,7 +224,7 @@ fn a_prefix_may_be_a_link_a_hard_link_is_inside_and_processes_are_not_confined()
 }
 
 #[test]
-fn a_handle_keeps_its_file_and_ends_with_the_scopes_it_was_opened_with() {
+fn a_handle_refers_to_its_file_and_closes_when_its_scopes_are_revoked() {
     let scene = Scene::new();
     let client = scene.client("limited");
     let open = json!({"handleId": "h", "path": scene.path("in/d/f"), "mode": "read"});
@@ -248,7 +248,7 @@ fn a_handle_keeps_its_file_and_ends_with_the_scopes_it_was_opened_with() {
 }
 
 #[test]
-fn a_watch_inside_tells_nothing_about_what_a_link_leads_to() {
+fn a_watch_inside_a_prefix_does_not_follow_links() {
     let scene = Scene::new();
     let client = scene.client("limited");
     let inside = scene.path("in");
@@ -276,7 +276,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 #[test]
-fn a_directory_that_is_swapped_for_a_link_during_requests_leads_nowhere() {
+fn swapping_a_directory_for_a_link_during_requests_does_not_escape() {
     const REQUESTS: usize = 600;
     let scene = Scene::new();
     let (client, before) = (scene.client("limited"), scene.outside());

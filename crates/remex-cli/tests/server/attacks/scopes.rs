@@ -80,7 +80,7 @@ fn every_method_without_its_scope_is_refused_by_name_and_nothing_happens() {
 }
 
 #[test]
-fn what_needs_no_scope_works_with_every_credential() {
+fn unscoped_methods_work_with_every_credential() {
     let target = Target::new();
     let guarded = Guarded::with_tokens(&format!("{} scope=metrics\n", token_of("narrowest")));
     let client = guarded.client(&token_of("narrowest"));

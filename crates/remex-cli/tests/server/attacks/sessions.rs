@@ -94,7 +94,7 @@ fn attack(victim: &Client, session: &str, connect: &dyn Fn() -> Client, who: &st
 }
 
 #[test]
-fn an_administrator_does_not_make_the_session_of_another_identity_live_longer() {
+fn an_administrator_cannot_extend_the_session_of_another_identity() {
     let (guarded, _) = Guarded::audited(&format!(
         "{} name=victim scope=all\n{} name=root scope=all,admin\n",
         token_of("victim"),

@@ -103,7 +103,7 @@ impl Scene {
 }
 
 #[test]
-fn whoever_may_only_write_files_plants_no_program_with_privileges() {
+fn a_file_writer_cannot_create_set_id_programs() {
     for scope in ["files:read=DIR,files:write=DIR", "files:read,files:write"] {
         let scene = Scene::new(scope);
         for (name, mode) in scene.plant() {
@@ -119,7 +119,7 @@ fn whoever_may_only_write_files_plants_no_program_with_privileges() {
 }
 
 #[test]
-fn whoever_has_the_scope_for_it_may_set_and_keep_them() {
+fn the_scope_for_set_id_bits_allows_setting_and_keeping_them() {
     for scope in ["files:read=DIR,files:write=DIR,files:setid", "all"] {
         for (name, mode) in Scene::new(scope).plant() {
             // For other users than root, the kernel removes them when a file is written in place.
@@ -131,7 +131,7 @@ fn whoever_has_the_scope_for_it_may_set_and_keep_them() {
 }
 
 #[test]
-fn a_file_that_becomes_set_id_while_it_is_open_loses_that_when_it_is_written() {
+fn a_file_made_set_id_while_open_loses_the_bit_on_write() {
     let scene = Scene::new("files:read=DIR,files:write=DIR");
     let client = scene.client();
     scene.create("f", 0o755);

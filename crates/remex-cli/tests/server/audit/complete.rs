@@ -24,7 +24,7 @@ fn with_administrator() -> (Guarded, AuditLog) {
 }
 
 #[test]
-fn what_an_administrator_does_in_the_session_of_another_is_recorded() {
+fn administrator_actions_in_other_sessions_are_recorded() {
     let (guarded, audit) = with_administrator();
     let victim = guarded.connect(&token_of("victim"));
     let session = victim.initialize()["sessionId"].clone();
@@ -77,7 +77,7 @@ fn a_session_named_like_the_id_of_another_hides_nothing_from_the_audit() {
 }
 
 #[test]
-fn what_a_client_does_with_its_own_leaves_as_many_lines_as_it_has_meaning() {
+fn actions_in_an_own_session_are_recorded_without_repetition() {
     let (guarded, audit) = with_administrator();
     let client = guarded.connect(&token_of("victim"));
     let session = client.initialize()["sessionId"].clone();
@@ -111,7 +111,7 @@ fn what_a_client_does_with_its_own_leaves_as_many_lines_as_it_has_meaning() {
 }
 
 #[test]
-fn what_looks_into_files_and_directories_is_recorded() {
+fn reads_of_files_and_directories_are_recorded() {
     let (guarded, audit) = with_administrator();
     let client = guarded.client(&token_of("victim"));
     let place = guarded.directory.path();
@@ -150,7 +150,7 @@ fn a_takeover_names_the_session_and_the_connection_that_lost_it() {
 }
 
 #[test]
-fn the_issuer_and_the_subject_of_a_signed_token_are_apart_and_legible() {
+fn the_issuer_and_the_subject_of_a_signed_token_are_recorded_separately() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let file = path(directory.path(), "audit");
     let guarded = Guarded::with_secret(&["--audit", &file, "--log", "info"]);
@@ -170,7 +170,7 @@ fn the_issuer_and_the_subject_of_a_signed_token_are_apart_and_legible() {
 }
 
 #[test]
-fn an_audit_file_that_others_can_write_is_refused_with_the_command_that_mends_it() {
+fn an_audit_file_writable_by_others_is_refused_with_the_command_that_fixes_it() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let file = path(directory.path(), "audit");
     fs::write(&file, "").expect("a file can be written");
@@ -210,7 +210,7 @@ impl Pipe {
 }
 
 #[test]
-fn a_required_audit_refuses_what_it_cannot_record_and_nothing_happens() {
+fn a_required_audit_refuses_actions_that_it_cannot_record() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let file = path(directory.path(), "audit");
     let pipe = Pipe::create(&file);

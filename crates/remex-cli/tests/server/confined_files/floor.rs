@@ -101,7 +101,7 @@ fn the_floor_of_a_credential_confines_its_file_requests() {
 }
 
 #[test]
-fn a_floor_that_cannot_be_used_keeps_the_server_from_starting() {
+fn an_unusable_floor_keeps_the_server_from_starting() {
     let place = Place::new();
     place.write("profile.toml", "reed = ['/']");
     let profile = place.path("profile.toml").display().to_string();

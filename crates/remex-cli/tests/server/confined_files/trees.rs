@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_denied_name_can_be_listed_and_nothing_else_is_told_about_it() {
+fn a_denied_name_can_be_listed_but_not_inspected() {
     let (server, place) = (Server::start(), workspace());
     let client = server.client();
     let confined = Confined { client: &client, place: &place, sandbox: profile(&place) };
@@ -38,7 +38,7 @@ fn a_denied_name_can_be_listed_and_nothing_else_is_told_about_it() {
 }
 
 #[test]
-fn a_tree_with_something_denied_in_it_is_neither_moved_nor_removed_nor_copied() {
+fn a_tree_with_a_denied_entry_cannot_be_moved_removed_or_copied() {
     let (server, place) = (Server::start(), workspace());
     let client = server.client();
     place.write("work/deep/a/b/c/local.env", "secret");

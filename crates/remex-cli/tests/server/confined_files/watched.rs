@@ -22,7 +22,7 @@ fn told(client: &Client, place: &Place, last: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_watch_tells_nothing_about_what_is_denied() {
+fn a_watch_reports_nothing_about_denied_paths() {
     let (server, place) = (Server::start(), workspace());
     let client = server.client();
     let confined = Confined { client: &client, place: &place, sandbox: profile(&place) };
@@ -43,7 +43,7 @@ fn a_watch_tells_nothing_about_what_is_denied() {
 }
 
 #[test]
-fn a_watch_follows_a_profile_whose_paths_appear_later() {
+fn a_watch_enforces_profile_paths_that_appear_later() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.make(&["work"]);

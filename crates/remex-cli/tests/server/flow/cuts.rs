@@ -47,7 +47,7 @@ fn read_over_cuts(server: &Server, seed: u64, bytes: u64, output: &Value) -> Vec
 }
 
 #[test]
-fn cuts_at_random_moments_lose_nothing() {
+fn disconnects_at_random_moments_lose_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("server.toml");
     // A busy machine may take more than the usual two seconds to come back.
@@ -69,7 +69,7 @@ fn cuts_at_random_moments_lose_nothing() {
 }
 
 #[test]
-fn what_is_evicted_between_random_cuts_is_told_to_the_byte() {
+fn output_evicted_between_random_disconnects_is_reported_to_the_byte() {
     Server::on_websocket_and_unix(|server| {
         for seed in 1..=5 {
             for tail in read_over_cuts(&server, seed, 8 * MIB, &json!({"overflow": "evict"})) {

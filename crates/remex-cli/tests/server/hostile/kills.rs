@@ -182,7 +182,7 @@ fn at_the_process_limit_requests_for_files_and_the_web_are_answered() {
 }
 
 #[test]
-fn trees_that_cannot_be_killed_hold_up_nobody() {
+fn unkillable_trees_block_no_other() {
     const STUCK: usize = 17;
     let server = Server::start();
     let client = server.client();
@@ -211,7 +211,7 @@ fn trees_that_cannot_be_killed_hold_up_nobody() {
 }
 
 #[test]
-fn sessions_that_end_together_are_looked_for_together() {
+fn sessions_that_end_together_share_one_process_scan() {
     const SESSIONS: usize = 200;
     const STRANGERS: usize = 100;
     let strangers: Vec<_> =
@@ -242,7 +242,7 @@ fn sessions_that_end_together_are_looked_for_together() {
 }
 
 #[test]
-fn a_session_that_ends_while_it_starts_processes_leaves_none() {
+fn a_session_that_ends_during_starts_leaves_no_processes() {
     for round in 0..5 {
         let server = Server::start();
         let (client, onlooker) = (server.connect(), server.client());
@@ -263,7 +263,7 @@ fn a_session_that_ends_while_it_starts_processes_leaves_none() {
 }
 
 #[test]
-fn a_low_limit_on_file_locks_is_told_and_lets_nobody_escape() {
+fn a_low_limit_on_file_locks_is_reported_and_lets_no_process_escape() {
     let limits = Limits { locks: Some(1000), ..Limits::default() };
     let server = limits.serve(&[]);
     server.stderr_line("the hard limit on file locks is too low to tag processes");
@@ -275,7 +275,7 @@ fn a_low_limit_on_file_locks_is_told_and_lets_nobody_escape() {
 }
 
 #[test]
-fn what_has_lost_its_mark_and_left_its_session_dies_with_its_parent() {
+fn descendants_without_the_marker_and_session_are_killed_with_their_parent() {
     let script = "setsid prlimit --locks=5 sh -c 'echo $$; exec sleep 1000' & wait";
     for way in ["terminate", "the end of the session"] {
         let server = Server::start();
@@ -293,7 +293,7 @@ fn what_has_lost_its_mark_and_left_its_session_dies_with_its_parent() {
 }
 
 #[test]
-fn a_fork_bomb_ends_with_a_server_that_is_killed() {
+fn a_fork_bomb_dies_with_its_killed_server() {
     let server = Limits::processes(60).serve(&[]);
     let herd = Herd::start(&server.client(), Growth::ForkBomb, json!({}));
     server.signal(Signal::KILL);
@@ -301,7 +301,7 @@ fn a_fork_bomb_ends_with_a_server_that_is_killed() {
 }
 
 #[test]
-fn without_any_mark_the_jobs_of_a_process_end_with_its_session() {
+fn without_any_marker_the_jobs_of_a_process_end_with_its_session() {
     let mut command = Command::new("prlimit");
     command.args(["--locks=5", "--rss=5", "--rttime=5", env!("CARGO_BIN_EXE_remex"), "serve"]);
     let server = Server::launch(command, 1);

@@ -28,7 +28,7 @@ fn await_that(what: &str, patience: Duration, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_peer_that_does_not_finish_its_handshake_is_sent_away_after_ten_seconds() {
+fn an_unfinished_handshake_times_out_after_ten_seconds() {
     const TIMEOUT: Duration = Duration::from_secs(10);
     let server = Server::start();
     let address = server.address().strip_prefix("ws://").expect("an address of a WebSocket");
@@ -50,7 +50,7 @@ fn a_peer_that_does_not_finish_its_handshake_is_sent_away_after_ten_seconds() {
 
 /// One test, because all three take the same half a minute.
 #[test]
-fn by_default_processes_and_sessions_last_eighty_seconds_and_silence_thirty() {
+fn default_retention_is_eighty_seconds_and_the_idle_timeout_thirty() {
     const DEFAULT: Duration = Duration::from_secs(80);
     let server = Server::start();
     let begun = Instant::now();
@@ -154,7 +154,7 @@ fn run_many(client: &Client) {
 }
 
 #[test]
-fn memory_is_given_back_when_everything_has_ended() {
+fn memory_is_returned_when_everything_has_ended() {
     let server = Server::start();
     let at_rest = server.resident_bytes();
     load(&server);

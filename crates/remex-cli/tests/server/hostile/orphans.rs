@@ -107,7 +107,7 @@ fn terminate(client: &Client, id: &str) -> Result<Value, Value> {
 }
 
 #[test]
-fn what_hides_where_it_comes_from_dies_with_its_process() {
+fn descendants_that_hide_their_origin_are_killed_with_their_process() {
     for hiding in [Hiding::Once, Hiding::AllTheTime] {
         for rest in ["exec sleep 1000", "exit"] {
             let server = Server::start();
@@ -122,7 +122,7 @@ fn what_hides_where_it_comes_from_dies_with_its_process() {
 }
 
 #[test]
-fn processes_that_ended_before_raise_no_doubts() {
+fn earlier_exits_do_not_cause_leftover_warnings() {
     let server = Server::start();
     let client = server.client();
     for number in 0..20 {
@@ -137,7 +137,7 @@ fn processes_that_ended_before_raise_no_doubts() {
 }
 
 #[test]
-fn when_something_may_be_left_the_answer_says_so_and_nobody_else_is_killed() {
+fn possible_leftovers_are_reported_and_no_other_process_is_killed() {
     let server = Server::start();
     let client = server.client();
     client.shell("daemons", "(setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!)");
@@ -152,13 +152,13 @@ fn when_something_may_be_left_the_answer_says_so_and_nobody_else_is_killed() {
         assert!(message.ends_with(&format!(": {}", left[0].as_raw_nonzero())), "{message}");
     }
     assert!(!daemon.ended_within(Duration::ZERO), "the daemon of another process was killed");
-    // Whoever ends with the server, its tag or not.
+    // All that end with the server, with or without its tag.
     server.stop();
     fugitives.assert_gone("after the end of the server");
 }
 
 #[test]
-fn orphans_that_end_are_reaped_and_the_exits_of_processes_are_their_own() {
+fn orphans_are_reaped_without_stealing_exits_of_processes() {
     let server = Server::start();
     let client = server.client();
     client.shell("p", "for i in 1 2 3 4 5; do (sleep 0.0$i &) ; done; echo left");

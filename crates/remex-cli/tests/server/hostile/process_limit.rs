@@ -8,7 +8,7 @@ use crate::support::Limits;
 const OTHERS: u64 = 16;
 
 #[test]
-fn at_the_process_limit_the_program_works_or_says_what_is_missing() {
+fn at_the_process_limit_the_program_works_or_states_what_is_missing() {
     let workers = thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let counts: BTreeSet<u64> = (1..=4).chain(workers..=workers + OTHERS).collect();
     for (arguments, refused) in

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn proxies_of_the_environment_are_used_except_where_it_says_no() {
+fn proxy_variables_are_used_except_for_no_proxy() {
     let proxy = Web::answering(web_answer(200, &[], "from the proxy"));
     let web = Web::answering(web_answer(200, &[], "from the web"));
     let (proxy_url, port) = (proxy.url(""), web.address().port());
@@ -35,7 +35,7 @@ fn proxies_of_the_environment_are_used_except_where_it_says_no() {
 }
 
 #[test]
-fn https_goes_through_a_tunnel_of_the_proxy() {
+fn https_uses_a_connect_tunnel_of_the_proxy() {
     let proxy = Web::answering(web_answer(403, &[], ""));
     for name in ["https_proxy", "HTTPS_PROXY", "all_proxy"] {
         let server = server(&[(name, &proxy.url(""))]);
@@ -46,7 +46,7 @@ fn https_goes_through_a_tunnel_of_the_proxy() {
 }
 
 #[test]
-fn a_proxy_that_cannot_be_used_is_named_and_stands_in_the_way_of_its_scheme_only() {
+fn an_unusable_proxy_is_named_and_affects_only_its_scheme() {
     let web = Web::answering(web_answer(200, &[], "ok"));
     for (variable, url) in [("http_proxy", web.url("/")), ("https_proxy", "https://127.0.0.1/".to_owned())] {
         for (proxy, why) in [("not a proxy", ""), ("ftp://127.0.0.1:1", "its scheme is `ftp`")] {
@@ -66,7 +66,7 @@ fn a_proxy_that_cannot_be_used_is_named_and_stands_in_the_way_of_its_scheme_only
 }
 
 #[test]
-fn roots_that_are_no_file_are_an_error_of_https_and_no_endless_wait() {
+fn a_root_store_that_is_not_a_file_fails_https_without_an_endless_wait() {
     let path = "/dev/zero";
     let server = server(&[("SSL_CERT_FILE", path)]);
     let client = server.client();
@@ -77,7 +77,7 @@ fn roots_that_are_no_file_are_an_error_of_https_and_no_endless_wait() {
 }
 
 #[test]
-fn https_trusts_the_roots_that_the_host_names() {
+fn https_trusts_the_configured_roots_of_the_host() {
     let key =
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate can be made");
     let directory = tempfile::tempdir().expect("a directory can be made");

@@ -59,7 +59,7 @@ fn told(decision: &Value) -> Value {
 }
 
 #[test]
-fn the_client_is_asked_about_hosts_that_no_rule_knows_and_told_every_decision() {
+fn the_client_decides_about_unlisted_hosts_and_is_notified_of_every_decision() {
     let (server, host) = (Server::start(), Host::start());
     let client = server.client();
     let port = host.port();
@@ -130,7 +130,7 @@ fn the_client_is_asked_about_hosts_that_no_rule_knows_and_told_every_decision() 
 }
 
 #[test]
-fn an_answer_that_is_no_decision_denies() {
+fn an_invalid_decision_denies() {
     let server = Server::start();
     let client = server.client();
     let script = "ask 'GET http://a.example/ HTTP/1.1\\r\\n\\r\\n'";
@@ -165,7 +165,7 @@ fn an_answer_that_is_no_decision_denies() {
 }
 
 #[test]
-fn a_client_that_is_away_or_silent_denies_and_the_next_connection_is_asked() {
+fn an_absent_or_silent_client_denies_and_the_next_connection_asks_again() {
     let server = Server::start();
     let client = server.connect();
     let session = client.initialize()["sessionId"].as_str().expect("a text").to_owned();
@@ -199,7 +199,7 @@ fn a_client_that_is_away_or_silent_denies_and_the_next_connection_is_asked() {
 }
 
 #[test]
-fn nobody_is_asked_about_a_process_that_has_ended_or_for_more_than_the_server_allows() {
+fn no_decision_is_requested_for_ended_processes_or_beyond_the_servers_floor() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let profile = directory.path().join("profile.toml");
     fs::write(&profile, "read = ['/']\nnetwork = ['*.example.org']\n").expect("a file can be written");
@@ -222,7 +222,7 @@ fn nobody_is_asked_about_a_process_that_has_ended_or_for_more_than_the_server_al
 }
 
 #[test]
-fn a_process_has_few_questions_at_a_time() {
+fn pending_decisions_per_process_are_limited() {
     let server = Server::start();
     let client = server.client();
     let script = "for i in $(seq 60); do (ask \"GET http://h$i.example/ HTTP/1.1\\r\\n\\r\\n\") & done; wait";
@@ -241,7 +241,7 @@ fn a_process_has_few_questions_at_a_time() {
 }
 
 #[test]
-fn a_limited_network_lets_only_harmless_requests_of_plain_http_through() {
+fn a_limited_network_permits_only_safe_methods_over_plain_http() {
     let (server, host) = (Server::start(), Host::start());
     let client = server.client();
     let target = host.address.to_string();
@@ -275,7 +275,7 @@ fn a_limited_network_lets_only_harmless_requests_of_plain_http_through() {
 }
 
 #[test]
-fn a_start_whose_rules_are_missing_or_wrong_fails() {
+fn a_start_with_missing_or_invalid_rules_fails() {
     let server = Server::start();
     let client = server.client();
     let refused = |process: &str, more: Value| {

@@ -48,7 +48,7 @@ replays! {
 }
 
 #[test]
-fn every_recording_is_replayed() {
+fn recorded_transcripts_replay() {
     let there: BTreeSet<String> = recording::names();
     assert_eq!(there, RECORDINGS.iter().map(|&name| name.to_owned()).collect());
 }

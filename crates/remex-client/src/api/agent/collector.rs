@@ -31,10 +31,10 @@ struct Unseen {
     totals: OutputTotals,
 }
 
-/// What those who watch a process live have seen when a step ends.
+/// How much live viewers have seen when a step ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Viewed {
-    /// Nobody watched: the step itself shows everything.
+    /// There is no viewer: the step itself shows everything.
     WithStep,
     /// A viewer has seen the live text up to this position; the next one continues there.
     UpTo(u64),

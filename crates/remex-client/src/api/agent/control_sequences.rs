@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_go_and_text_stays() {
+    fn control_sequences_are_removed_and_text_is_kept() {
         for (output, expected) in [
             ("plain\n\ttext: grüße 🦀\n", "plain\n\ttext: grüße 🦀\n"),
             ("\x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3mtrue\x1b[m", "red true"),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overwritten_line_is_as_it_was_last() {
+    fn an_overwritten_line_shows_its_last_content() {
         for (output, expected) in [
             ("one\r\ntwo\r\r\n", "one\ntwo\n"),
             ("10%\r20%\r100%\ndone\n", "100%\ndone\n"),
@@ -282,14 +282,14 @@ mod tests {
     }
 
     #[test]
-    fn a_string_without_an_end_does_not_hide_output_for_ever() {
+    fn an_unterminated_string_does_not_hide_output_forever() {
         let output = format!("\x1bP{}visible", "x".repeat(2 * MAX_STRING));
         let shown = plain([output.as_bytes()]);
         assert!(shown.len() < MAX_STRING + 10 && shown.ends_with("visible"));
     }
 
     #[test]
-    fn a_line_without_an_end_is_held_within_bounds() {
+    fn an_unterminated_line_is_bounded() {
         let (mut line, mut truncator) = (CurrentLine::default(), Truncator::new(100));
         for _ in 0..100 {
             line.apply(Piece::Text(&[b'x'; 1000]), &mut truncator);
@@ -300,7 +300,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_borders_of_pieces_do_not_matter(
+        fn split_sequences_do_not_matter(
             output in "(\x1b\\[[0-9;]{0,4}[A-Km]|\x1b\\]0;[a-zä]{0,4}(\x07|\x1b\\\\)|\x1bP[a-z]{0,3}\x1b\\\\|[a-zäß🦀\r\n\x08\x1b]){0,60}",
             at in any::<prop::sample::Index>(),
         ) {
@@ -311,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn no_control_character_is_left(output in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_control_character_remains(output in prop::collection::vec(any::<u8>(), 0..200)) {
             let is_allowed = |character: char| !character.is_ascii_control() || "\n\t".contains(character);
             prop_assert!(plain([&output[..]]).chars().all(is_allowed));
         }

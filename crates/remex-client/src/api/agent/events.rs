@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 
 use super::{Agent, Handle, Progress, collector::Collector};
 
-/// How many events may wait for a subscriber; one that is slower misses the oldest, and is told so.
+/// How many events may wait for a subscriber; a slower one misses the oldest, and learns how many.
 const MAX_WAITING: usize = 1024;
 
 /// Something that happened to a process of an agent.
@@ -128,12 +128,12 @@ impl EventSender {
     }
 
     fn send(&self, event: AgentEvent) {
-        // Without subscribers there is nobody to tell.
+        // Fails only without subscribers.
         let _ = self.0.send(event);
     }
 }
 
-/// Tells the end of one process, unless a step does.
+/// Reports the end of one process, unless a step does.
 #[derive(Debug)]
 pub(super) struct EndReporter {
     handle: Handle,
@@ -169,15 +169,15 @@ impl EndReporter {
         StepGuard(Arc::clone(self))
     }
 
-    /// Waits for the end of the process, and tells it if no step will.
+    /// Waits for the end of the process, and reports it if no step will.
     pub(super) async fn run(self: Arc<Self>) {
         self.collector.ended().await;
         let mut state = self.lock();
         state.has_ended = true;
-        self.tell(&mut state);
+        self.notify_end(&mut state);
     }
 
-    fn tell(&self, state: &mut EndState) {
+    fn notify_end(&self, state: &mut EndState) {
         if state.has_ended && state.steps == 0 && !state.is_told {
             state.is_told = true;
             let (handle, command) = (self.handle, self.command.clone());
@@ -208,6 +208,6 @@ impl Drop for StepGuard {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.steps -= 1;
-        self.0.tell(&mut state);
+        self.0.notify_end(&mut state);
     }
 }

@@ -54,7 +54,7 @@ pub struct Limits {
     pub control_sequences: ControlSequences,
     /// How much output of each process is held for [live steps](super::LiveStep), in bytes; 64 KiB by default.
     ///
-    /// Those who watch and fall behind by more miss the oldest of it.
+    /// A viewer that falls behind by more misses the oldest output.
     pub live_bytes: usize,
 }
 

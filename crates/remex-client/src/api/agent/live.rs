@@ -7,7 +7,7 @@ use std::{fmt, pin::Pin, sync::Arc};
 use serde::Serialize;
 
 use super::{
-    Agent, Count, Handle, Step, StepGuard, Waited, Window, Write, collector::Viewed, open::OpenProcess,
+    Agent, Count, FinishedWait, Handle, Step, StepGuard, Window, Write, collector::Viewed, open::OpenProcess,
 };
 use crate::{Client, Command, Error, api::process::Stream};
 
@@ -49,19 +49,19 @@ pub struct LiveStep {
     /// There is no text between `position` and here, only output that is missing; the next delta counts it.
     passed: u64,
     phase: Phase,
-    /// What the step writes, until it is told.
+    /// The input of the step, until it is reported.
     input: Option<String>,
     guard: Option<StepGuard>,
 }
 
-type Wait = Pin<Box<dyn Future<Output = Result<Waited, Error>> + Send>>;
+type Wait = Pin<Box<dyn Future<Output = Result<FinishedWait, Error>> + Send>>;
 
 enum Phase {
     Begin(Wait),
     Waiting(Wait),
     /// The step is over; the live text up to `end` comes before its result.
     Ending {
-        waited: Waited,
+        waited: FinishedWait,
         end: u64,
     },
     Over,
@@ -220,7 +220,7 @@ impl LiveStep {
         StepEvent::Begin { handle: self.handle, command: self.open.command.clone() }
     }
 
-    fn on_waited(&mut self, waited: Result<Waited, Error>) -> Result<(), Error> {
+    fn on_waited(&mut self, waited: Result<FinishedWait, Error>) -> Result<(), Error> {
         self.phase = Phase::Over;
         let (waited, end) = (waited?, self.open.collector.live_end());
         self.phase = Phase::Ending { waited, end };

@@ -69,7 +69,7 @@ impl OpenProcess {
         Ok(Self { command: line, terminal, process, collector, input, tasks, reporter: OnceLock::new() })
     }
 
-    /// Tells the end of the process if no step does; returns the guard of the step that has started it.
+    /// Reports the end of the process if no step does; returns the guard of the step that has started it.
     pub(super) fn report_end(&self, handle: Handle, events: EventSender) -> Option<StepGuard> {
         let collector = Arc::clone(&self.collector);
         let reporter = EndReporter::new(handle, self.command.clone(), collector, events);

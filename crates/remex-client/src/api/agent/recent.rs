@@ -1,4 +1,4 @@
-//! The latest output of a process, for those who watch it live.
+//! The latest output of a process, for live viewers.
 //!
 //! Pure: no I/O, no clock. Positions count the bytes of all live text from the start of the process. Start at
 //! [`RecentOutput`].
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_told() {
+    fn gaps_are_reported() {
         let mut recent = RecentOutput::new(100);
         recent.push(Stream::Stdout, b"one");
         recent.skip(Some(10));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_longer_than_the_limit_takes_the_place_of_what_is_older() {
+    fn a_character_longer_than_the_limit_replaces_older_output() {
         let mut recent = RecentOutput::new(1);
         recent.push(Stream::Stdout, b"a");
         recent.push(Stream::Stdout, "ß".as_bytes());
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_seen_and_what_is_missed_is_everything(
+        fn seen_and_missed_bytes_add_up(
             chunks in prop::collection::vec("[a-zäß🦀]{0,40}", 0..30),
             limit in 0_usize..200,
         ) {

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_left_as_it_is() {
+    fn short_output_is_not_truncated() {
         for output in ["", "a", "grüße\n"] {
             let expected = exact(output, 0, output.len() as u64);
             assert_eq!(truncated(output.len(), output.as_bytes()), expected);
@@ -365,14 +365,14 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_goes_and_the_ends_of_lines_are_preferred() {
+    fn the_middle_is_dropped_preferably_at_line_ends() {
         let output: String = (0..1000).map(|line| format!("line {line:03}\n")).collect();
         let text = "line 000\nline 001\nline 002\n[… 8946 bytes omitted …]\nline 997\nline 998\nline 999\n";
         assert_eq!(truncated(90, output.as_bytes()), exact(text, 8946, 9000));
     }
 
     #[test]
-    fn a_single_line_is_cut_within() {
+    fn a_single_line_is_truncated_inside() {
         let text = format!("{}\n[… 960 bytes omitted …]\n{}", "x".repeat(20), "x".repeat(20));
         assert_eq!(truncated(70, "x".repeat(1000).as_bytes()).text, text);
     }
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf_8_counts_as_it_is_shown() {
+    fn invalid_utf_8_counts_as_displayed() {
         let truncator = truncated(60, &[0xff; 60]);
         assert!(truncator.text.len() <= 60, "{truncator:?}");
         assert_eq!(truncator.text.matches('\u{fffd}').count() as u64, 60 - truncator.omitted_bytes);
@@ -433,7 +433,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_text_is_a_beginning_a_notice_and_an_end_within_the_budget(
+        fn truncated_text_is_head_notice_and_tail_within_the_budget(
             output in output(),
             budget in 0_usize..200,
         ) {
@@ -458,7 +458,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_omitted_but_what_the_notice_counts(text in "[a-zäß€漢🦀\n]{0,300}", budget in 40_usize..200) {
+        fn the_notice_counts_every_omitted_byte(text in "[a-zäß€漢🦀\n]{0,300}", budget in 40_usize..200) {
             let truncator = truncated(budget, text.as_bytes());
             if truncator.omitted_bytes == 0 {
                 return Ok(());
@@ -471,7 +471,7 @@ mod tests {
         }
 
         #[test]
-        fn the_pieces_do_not_matter(
+        fn chunk_boundaries_do_not_matter(
             output in output(),
             ends in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
             budget in 0_usize..200,
@@ -488,7 +488,7 @@ mod tests {
         }
 
         #[test]
-        fn a_budget_at_the_end_is_as_good_as_one_at_the_beginning(
+        fn the_budget_may_be_applied_at_the_end(
             output in output(),
             budget in 0_usize..200,
             more in 0_usize..200,

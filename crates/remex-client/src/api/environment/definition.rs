@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_gives_local_remote_or_nothing() {
+    fn a_variable_selects_local_remote_or_none() {
         let read = |value| Definitions::from_url(value, "REMEX_URL");
         for absent in [None, Some(""), Some("  ")] {
             assert_eq!(read(absent), Ok(Definitions::local()));

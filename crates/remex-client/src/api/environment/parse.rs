@@ -98,7 +98,7 @@ impl Definitions {
         let mut reader = Reader::new(text, file);
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
-            reader.blame(
+            reader.record_error(
                 error.span().unwrap_or_default().start,
                 DefinitionErrorKind::Syntax { message: error.message().to_owned() },
             );
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
             Some(true) => LocalInclusion::Included,
             Some(false) => LocalInclusion::Excluded,
             None => {
-                self.blame(
+                self.record_error(
                     value.span().start,
                     DefinitionErrorKind::Type { key: "include_local", expected: ValueType::Flag },
                 );
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
         let mut definitions = Vec::new();
         let Some(value) = table.get("environments") else { return definitions };
         let Some(array) = value.get_ref().as_array() else {
-            self.blame(value.span().start, DefinitionErrorKind::NoTables);
+            self.record_error(value.span().start, DefinitionErrorKind::NoTables);
             return definitions;
         };
         for item in array {
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
                 Some(table) => {
                     definitions.extend(self.definition(table, item.span().start, definitions.len()));
                 }
-                None => self.blame(item.span().start, DefinitionErrorKind::NoTables),
+                None => self.record_error(item.span().start, DefinitionErrorKind::NoTables),
             }
         }
         definitions
@@ -269,7 +269,7 @@ impl<'a> Reader<'a> {
         match Target::parse(url) {
             Ok(target @ (Target::Unix(_) | Target::Program(_))) => {
                 for value in TOKEN_KEYS.iter().filter_map(|key| table.get(*key)) {
-                    self.blame(value.span().start, DefinitionErrorKind::SocketToken);
+                    self.record_error(value.span().start, DefinitionErrorKind::SocketToken);
                 }
                 self.needs_tls(table);
                 Some(match target {
@@ -297,12 +297,12 @@ impl<'a> Reader<'a> {
         if let Some(At { value, at }) = self.string(table, "pin") {
             match value.parse() {
                 Ok(pin) => options.pin = Some(pin),
-                Err(invalid) => self.blame(at, DefinitionErrorKind::Pin(invalid)),
+                Err(invalid) => self.record_error(at, DefinitionErrorKind::Pin(invalid)),
             }
         }
         for (key, with) in [("client_cert", "client_key"), ("client_key", "client_cert")] {
             if let (Some(value), None) = (table.get(key), table.get(with)) {
-                self.blame(value.span().start, DefinitionErrorKind::Alone { key, with });
+                self.record_error(value.span().start, DefinitionErrorKind::Alone { key, with });
             }
         }
         match (self.path(table, "client_cert"), self.path(table, "client_key")) {
@@ -314,7 +314,7 @@ impl<'a> Reader<'a> {
     fn needs_tls(&mut self, table: &DeTable<'_>) {
         for key in TLS_KEYS {
             if let Some(value) = table.get(key) {
-                self.blame(value.span().start, DefinitionErrorKind::NeedsTls { key });
+                self.record_error(value.span().start, DefinitionErrorKind::NeedsTls { key });
             }
         }
     }
@@ -338,7 +338,7 @@ impl<'a> Reader<'a> {
                 .collect::<Option<Vec<_>>>()
         });
         let Some(strings) = strings else {
-            self.blame(
+            self.record_error(
                 value.span().start,
                 DefinitionErrorKind::Type { key: "args", expected: ValueType::Strings },
             );
@@ -346,7 +346,7 @@ impl<'a> Reader<'a> {
         };
         for (at, text) in &strings {
             if text.contains('\0') {
-                self.blame(*at, DefinitionErrorKind::Zero { key: "args" });
+                self.record_error(*at, DefinitionErrorKind::Zero { key: "args" });
             }
         }
         strings.into_iter().map(|(_, text)| text.to_owned()).collect()
@@ -356,7 +356,7 @@ impl<'a> Reader<'a> {
         let mut env = BTreeMap::new();
         let Some(value) = table.get("env") else { return env };
         let Some(table) = value.get_ref().as_table() else {
-            self.blame(
+            self.record_error(
                 value.span().start,
                 DefinitionErrorKind::Type { key: "env", expected: ValueType::Table },
             );
@@ -365,12 +365,14 @@ impl<'a> Reader<'a> {
         for (key, value) in table {
             let (name, at) = (key.get_ref().as_ref(), key.span().start);
             if name.is_empty() || name.contains(['=', '\0']) {
-                self.blame(at, DefinitionErrorKind::Variable { name: name.to_owned() });
+                self.record_error(at, DefinitionErrorKind::Variable { name: name.to_owned() });
             }
             match value.get_ref().as_str() {
-                Some(text) if text.contains('\0') => self.blame(at, DefinitionErrorKind::Zero { key: "env" }),
+                Some(text) if text.contains('\0') => {
+                    self.record_error(at, DefinitionErrorKind::Zero { key: "env" });
+                }
                 Some(text) => drop(env.insert(name.to_owned(), text.to_owned())),
-                None => self.blame(
+                None => self.record_error(
                     value.span().start,
                     DefinitionErrorKind::Type { key: "env", expected: ValueType::Table },
                 ),
@@ -448,7 +450,7 @@ impl<'a> Reader<'a> {
     fn unknown_keys(&mut self, table: &DeTable<'_>, known: &[&'static str]) {
         for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let meant = known.iter().copied().find(|known| is_like(key.get_ref(), known));
-            self.blame(
+            self.record_error(
                 key.span().start,
                 DefinitionErrorKind::UnknownKey { key: key.get_ref().to_string(), meant },
             );
@@ -458,17 +460,17 @@ impl<'a> Reader<'a> {
     fn misplaced(&mut self, table: &DeTable<'_>, keys: &[&'static str], with: &'static str) {
         for key in keys.iter().copied() {
             if let Some(value) = table.get(key) {
-                self.blame(value.span().start, DefinitionErrorKind::Misplaced { key, with });
+                self.record_error(value.span().start, DefinitionErrorKind::Misplaced { key, with });
             }
         }
     }
 
     fn fail<T>(&mut self, at: usize, kind: DefinitionErrorKind) -> Option<T> {
-        self.blame(at, kind);
+        self.record_error(at, kind);
         None
     }
 
-    fn blame(&mut self, at: usize, kind: DefinitionErrorKind) {
+    fn record_error(&mut self, at: usize, kind: DefinitionErrorKind) {
         let (file, line, environment) = (self.file.to_owned(), self.line(at), self.environment.clone());
         self.errors.push(DefinitionError { file, line, environment, kind });
     }

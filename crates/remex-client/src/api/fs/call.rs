@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::{ContentHash, Fs, IfMatch, Metadata};
 use crate::{Error, base::error::usage};
 
-/// Content up to this length is hashed where it is; more would hold up other tasks.
+/// Content up to this length is hashed inline; hashing more would block other tasks.
 const HASHED_INLINE_BYTES: usize = 256 << 10;
 
 /// A file request, from a method of [`Fs`]; its own methods are options, and it is sent when it is awaited.
@@ -280,7 +280,7 @@ impl FileRequest for wire::WriteFile {
     }
 }
 
-/// Returns the hash of content, and holds up no other task if it is long.
+/// Returns the hash of content, without blocking other tasks if it is long.
 async fn hash(content: Bytes) -> ContentHash {
     let is_long = content.len() > HASHED_INLINE_BYTES;
     let hash = move || ContentHash(Sha256::digest(&content).into());

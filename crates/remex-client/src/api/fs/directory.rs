@@ -8,7 +8,7 @@ use crate::Error;
 /// The most entries of the first page.
 const FIRST_PAGE: u64 = 1000;
 
-/// The most entries of a page: the server reads the whole directory for each, so a large one comes in large pages.
+/// The most entries of a page: the server reads the whole directory for each, so a large one is listed in large pages.
 const LARGEST_PAGE: u64 = 16_000;
 
 impl Fs {

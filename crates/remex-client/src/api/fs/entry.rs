@@ -241,7 +241,7 @@ impl Fs {
                     match self.read_link(path).await {
                         Ok(there) if there.target_base64[..] == *target => return Ok(()),
                         Err(gone) if is_not_found(&gone) => {}
-                        Ok(_) | Err(_) => self.make_way(path, error).await?,
+                        Ok(_) | Err(_) => self.remove_for_link(path, error).await?,
                     }
                 }
                 Err(error) => retries.note(error)?,
@@ -250,7 +250,7 @@ impl Fs {
     }
 
     /// Removes an existing file or link so that a link can be created.
-    async fn make_way(&self, path: &HostPath, exists: Error) -> Result<(), Error> {
+    async fn remove_for_link(&self, path: &HostPath, exists: Error) -> Result<(), Error> {
         if self.metadata(path).await.is_ok_and(|there| there.is_directory && !there.is_symlink) {
             return Err(exists);
         }

@@ -59,7 +59,7 @@ impl Drop for Handle {
     }
 }
 
-/// Counts disconnects since the last progress, and asks less of connections that do not last.
+/// Counts disconnects since the last progress, and limits requests on connections that do not last.
 #[derive(Debug)]
 pub(super) struct RetryBudget {
     disconnects: u32,

@@ -120,7 +120,7 @@ pub(super) fn native(path: &HostPath) -> Result<&Path, Error> {
         .map_err(|error| usage(format!("cannot use `{path}`: {error}"), "trees and uploads need Unix paths"))
 }
 
-/// Checks that a path is absolute where nobody can be asked what it is relative to.
+/// Checks that a path is absolute, where no server can resolve a relative one.
 pub(crate) fn absolute(path: HostPath) -> Result<HostPath, Error> {
     if is_absolute(&path) {
         return Ok(path);
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_paths_are_paths_and_nothing_is_none() {
+    fn relative_paths_are_accepted_and_empty_ones_are_not() {
         for relative in ["a/b", ".", "~", "~/a"] {
             assert_eq!(relative.as_host_path().unwrap(), Path::new(relative).as_host_path().unwrap());
             assert_eq!(relative.as_host_path().unwrap().to_string(), relative);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_step_down_is_a_plain_name() {
+    fn only_a_single_component_is_a_plain_name() {
         for name in ["a", "a\nb", "...", " ", "-"] {
             assert!(is_plain_name(OsStr::new(name)), "{name:?}");
         }

@@ -322,7 +322,7 @@ impl RunningTransfer<'_> {
         let to = &self.transfer.to;
         // Held as long as the file is open.
         let _room = to.client.core().files().sent.acquire().await;
-        let (mut writing, found) = Box::pin(self.take_up()).await?;
+        let (mut writing, found) = Box::pin(self.resume_partial()).await?;
         let filled = self.fill(&mut writing, found, progress).await;
         if matches!(filled, Err(Error::Refused(_))) && writing.done() == 0 {
             // Nothing to resume, so remove it, while it is still locked so that no other transfer resumes it.
@@ -361,7 +361,7 @@ impl RunningTransfer<'_> {
     }
 
     /// Opens the partial file, and returns how much of the content it has; removes it if its content does not match.
-    async fn take_up(&self) -> Result<(Blocks, u64), Error> {
+    async fn resume_partial(&self) -> Result<(Blocks, u64), Error> {
         let Transfer { from, source, to, .. } = self.transfer;
         for _ in 0..TRIES {
             let mut writing = Blocks::open(&to.client, self.part().clone(), WriteMode::Exclusive).await?;

@@ -19,9 +19,9 @@ use super::{
         Failure, Filter,
         copier::Copier,
         counters::{Counters, Total},
+        endpoint::CopyEndpoint,
         is_directory, kind,
         listing::count_tree,
-        place::Place,
     },
 };
 use crate::Error;
@@ -307,8 +307,8 @@ impl<'a> TreeCopy<'a> {
             rules = rules.with_gitignore_files();
         }
         let (from, to) = match self.route? {
-            Route::Upload { from, to } => (Place::Local(from), resolve(self.fs, to).await?),
-            Route::Download { from, to } => (resolve(self.fs, from).await?, Place::Local(to)),
+            Route::Upload { from, to } => (CopyEndpoint::Local(from), resolve(self.fs, to).await?),
+            Route::Download { from, to } => (resolve(self.fs, from).await?, CopyEndpoint::Local(to)),
         };
         let wants;
         let filter: Option<Filter<'_>> = match &self.predicate {
@@ -374,10 +374,10 @@ async fn observe(
 }
 
 /// Makes a path on the remote host absolute.
-async fn resolve(fs: Fs, path: PathBuf) -> Result<Place, Error> {
+async fn resolve(fs: Fs, path: PathBuf) -> Result<CopyEndpoint, Error> {
     let path = native(&fs.client.core().resolve(path.into()).await?)?.to_owned();
     let label = path.display().to_string();
-    Ok(Place::Remote(CopyPath { fs, path, label }))
+    Ok(CopyEndpoint::Remote(CopyPath { fs, path, label }))
 }
 
 /// Collects what fails, or stops at the first failure.

@@ -2,17 +2,17 @@
 //!
 //! Memory does not grow with the tree: the walk keeps one page per level, and pauses while enough files are in progress.
 //! Start at [`copy_trees`], which copies between servers, or at [`copier`], the engine, which also copies between this
-//! host and a server. [`place`] has the two kinds of endpoint.
+//! host and a server. [`endpoint`] has the two kinds of endpoint.
 
 pub(super) mod copier;
 pub(super) mod counters;
 mod download;
+pub(super) mod endpoint;
 mod extraneous;
 mod item;
 mod leftovers;
 pub(super) mod listing;
 mod local;
-pub(super) mod place;
 mod rules;
 mod upload;
 
@@ -26,7 +26,7 @@ use std::{
 use tokio::task::JoinSet;
 
 pub use self::rules::TreeRules;
-use self::{copier::Copier, place::Place};
+use self::{copier::Copier, endpoint::CopyEndpoint};
 use super::{Fs, Metadata, MetadataKind, destination::not_a_file, handle::BLOCK, path};
 use crate::{Error, base::error::usage};
 
@@ -222,7 +222,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    fn new(entry: &Place, problem: CopyProblem) -> Self {
+    fn new(entry: &CopyEndpoint, problem: CopyProblem) -> Self {
         Self { label: entry.label(), problem, path: entry.path().to_owned() }
     }
 
@@ -412,8 +412,9 @@ pub trait CopyObserver: Send + Sync + 'static {
 pub async fn copy_trees<O: CopyObserver>(tasks: Vec<CopyTask>, observer: &Arc<O>) -> Result<(), O::Stop> {
     let mut counting = JoinSet::new();
     if observer.wants_total() {
-        let root =
-            |task: &CopyTask| (Place::Remote(task.from.clone()), task.metadata.clone(), task.rules.clone());
+        let root = |task: &CopyTask| {
+            (CopyEndpoint::Remote(task.from.clone()), task.metadata.clone(), task.rules.clone())
+        };
         let roots = tasks.iter().map(root).collect();
         counting.spawn(listing::count(roots, Arc::clone(observer)));
     }
@@ -425,7 +426,7 @@ pub async fn copy_trees<O: CopyObserver>(tasks: Vec<CopyTask>, observer: &Arc<O>
     copy.delete_extraneous().await
 }
 
-fn failed(place: &Place, error: Error) -> Failure {
+fn failed(place: &CopyEndpoint, error: Error) -> Failure {
     Failure::new(place, CopyProblem::Failed(error))
 }
 

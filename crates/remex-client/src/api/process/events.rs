@@ -61,20 +61,20 @@ enum History {
         after: u64,
         up_to: u64,
     },
-    Reading(Pin<Box<dyn Future<Output = Result<Past, Error>> + Send + Sync>>),
-    Read(Past),
+    Reading(Pin<Box<dyn Future<Output = Result<HistoryPage, Error>> + Send + Sync>>),
+    Read(HistoryPage),
     Over,
 }
 
-/// A piece of the history.
-struct Past {
+/// A page of earlier events.
+struct HistoryPage {
     events: VecDeque<Event>,
     after: u64,
     up_to: u64,
 }
 
 impl Events {
-    /// Returns what tells its process from all others.
+    /// Returns an identity that is unique to its process.
     pub(crate) fn identity(&self) -> Weak<EventQueue> {
         Arc::downgrade(&self.handle.queue)
     }
@@ -143,7 +143,7 @@ impl Events {
                 History::Wanted { after, up_to } => {
                     let core = Arc::clone(self.handle.client.core());
                     let queue = Arc::clone(&self.handle.queue);
-                    self.history = History::Reading(Box::pin(read_past(core, queue, *after, *up_to)));
+                    self.history = History::Reading(Box::pin(read_history(core, queue, *after, *up_to)));
                 }
                 History::Reading(read) => match ready!(read.as_mut().poll(context)) {
                     Ok(past) => self.history = History::Read(past),
@@ -180,7 +180,12 @@ impl fmt::Debug for Events {
 }
 
 /// Reads the next piece of the history.
-async fn read_past(core: Arc<Core>, queue: Arc<EventQueue>, after: u64, up_to: u64) -> Result<Past, Error> {
+async fn read_history(
+    core: Arc<Core>,
+    queue: Arc<EventQueue>,
+    after: u64,
+    up_to: u64,
+) -> Result<HistoryPage, Error> {
     let request = wire::Read {
         process_id: queue.id.clone(),
         session_id: None,
@@ -192,13 +197,13 @@ async fn read_past(core: Arc<Core>, queue: Arc<EventQueue>, after: u64, up_to: u
     let reply: wire::ReadReply = match core.call(request.into()).await {
         Ok(arrived) => arrived.decode("process/read")?,
         Err(error) if is_unknown_process(&error) => {
-            let mut past = Past { events: VecDeque::new(), after, up_to };
+            let mut past = HistoryPage { events: VecDeque::new(), after, up_to };
             past.pass(&queue, up_to);
             return Ok(past);
         }
         Err(error) => return Err(error),
     };
-    let mut past = Past { events: VecDeque::new(), after, up_to };
+    let mut past = HistoryPage { events: VecDeque::new(), after, up_to };
     if let Some(gap) = reply.gap {
         let to_seq = gap.to_seq.min(up_to);
         let wire::GapRange { from_seq, bytes, cause, .. } = gap;
@@ -219,7 +224,7 @@ async fn read_past(core: Arc<Core>, queue: Arc<EventQueue>, after: u64, up_to: u
     Ok(past)
 }
 
-impl Past {
+impl HistoryPage {
     /// Advances to `seq`; skipped events are the exit, the close, or a gap.
     fn pass(&mut self, queue: &EventQueue, seq: u64) {
         let known = queue.known();

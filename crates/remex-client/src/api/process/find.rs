@@ -8,7 +8,7 @@ use super::ProcessInfo;
 
 /// A process of a list in which [`find_by_name`] looks.
 pub trait NamedProcess {
-    /// Returns what the server tells about it.
+    /// Returns its description by the server.
     fn info(&self) -> &ProcessInfo;
 
     /// Returns its own name as people see it; its id by default.

@@ -1,4 +1,4 @@
-//! What a server tells about a process.
+//! The description of a process by its server.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct ProcessInfo {
     pub process_id: String,
     /// The session it belongs to.
     pub session_id: String,
-    /// What tells this start of it from those before and after a restart, if the server tells.
+    /// The number that distinguishes this start from those before and after a restart, if the server reports it.
     pub incarnation: Option<u64>,
     /// The program and its arguments.
     pub argv: Vec<String>,
@@ -28,7 +28,7 @@ pub struct ProcessInfo {
     pub has_terminal: bool,
     /// As given at the start.
     pub labels: BTreeMap<String, String>,
-    /// How far it has come.
+    /// Its state.
     pub state: State,
     /// In milliseconds since 1970.
     pub started_at_ms: u64,

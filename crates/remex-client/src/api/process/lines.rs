@@ -45,7 +45,7 @@ pub struct Line {
     pub seq: u64,
     /// Its text without the line end; bytes that are not UTF-8 are replaced by U+FFFD.
     pub text: String,
-    /// Whether the line goes on: it is longer than the limit, and the rest follows as the next line of this stream.
+    /// Whether the line is longer than the limit and continues as the next line of this stream.
     pub is_continued: bool,
 }
 
@@ -89,7 +89,7 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// [`Error::Gap`] once where output is missing, after what came before it; the lines go on after it.
+    /// [`Error::Gap`] once where output is missing, after the output before it; the lines continue after it.
     /// [`Error::Lost`] when the session is lost.
     ///
     /// See [`Lines`] for an example.

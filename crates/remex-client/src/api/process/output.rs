@@ -106,11 +106,11 @@ impl Process {
         self.communicate(&[]).await
     }
 
-    /// Returns whether it runs on a terminal; asks the server about a process that others started.
+    /// Returns whether it runs on a terminal; asks the server about a process that another client started.
     async fn has_terminal(&self) -> bool {
         match self.handle.has_terminal {
             Some(has_terminal) => has_terminal,
-            // A server of the base dialect cannot tell.
+            // A server of the base dialect does not report it.
             None => matches!(self.reference().info().await, Ok(Some(info)) if info.has_terminal),
         }
     }
@@ -169,14 +169,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_of_file_is_typed_at_the_beginning_of_a_line() {
+    fn end_of_file_is_sent_at_the_beginning_of_a_line() {
         assert_eq!(typed(b""), b"\x04");
         assert_eq!(typed(b"a\n"), b"a\n\x04");
         assert_eq!(typed(b"a"), b"a\x04\x04");
     }
 
     #[test]
-    fn a_line_that_is_too_long_for_a_terminal_is_typed_in_parts() {
+    fn a_line_too_long_for_a_terminal_is_sent_in_parts() {
         let long = [b'x'; 4096];
         let expected = [&long[..4095], b"\x04", b"x", b"\x04\x04"].concat();
         assert_eq!(typed(&long), expected);

@@ -81,7 +81,7 @@ impl OutputBatch {
 
     /// Returns it as events, in order.
     ///
-    /// The exit and the close carry the number of the last event that the batch covers: a read does not tell their own.
+    /// The exit and the close carry the number of the last event that the batch covers: a read does not report their own.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -81,8 +81,8 @@ impl ProcessRef {
         &self.process_id
     }
 
-    /// Returns what tells this start of the process from those before and after a restart; `None` if the reference is to
-    /// whichever runs at the time of a call, or if the server does not tell.
+    /// Returns the number that distinguishes this start of the process from those before and after a restart; `None` if
+    /// the reference is to the process that runs at the time of a call, or if the server does not report it.
     pub fn incarnation(&self) -> Option<u64> {
         self.incarnation
     }
@@ -109,7 +109,7 @@ impl ProcessRef {
         self
     }
 
-    /// Returns what the server tells about it; `None` if its session no longer has it.
+    /// Returns its current state from the server; `None` if its session no longer has it.
     ///
     /// # Errors
     ///
@@ -320,14 +320,14 @@ impl ProcessRef {
     /// with its environment, terminal, sandbox and limits. Returns the new one.
     ///
     /// Its start must have asked for that with [`Command::restartable`](crate::Command::restartable), and no other client
-    /// may be attached to its session. Handles of the process end with it, and so do references from before, unless they
-    /// are to whichever runs; [`Client::process`] makes a handle on the new one. A handle from before still gets all that
-    /// the process has printed, and until it is read or dropped, what it has not read holds up the output of the new one.
+    /// may be attached to its session. Handles of the process end with it, and so do earlier references, unless they
+    /// are to the process that runs; [`Client::process`] makes a handle on the new one. An earlier handle still gets all
+    /// that the process has printed; until it is read or dropped, its unread output delays that of the new process.
     /// Carried out once, even across disconnects.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::call`]; the error of a failed start says that the process has ended.
+    /// Those of [`Client::call`]; the error of a failed start states that the process has ended.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_comes_after_the_base() {
+    fn additions_follow_the_base_profile() {
         let sandbox = Sandbox::minimal().read("/in").write("/out").deny("/out/keys").deny_pattern("**/.env");
         assert_eq!(
             entries(&sandbox),

@@ -102,7 +102,7 @@ impl Polled<'_> {
                 Event::Output(Chunk { seq: chunk.seq, stream: chunk.stream, bytes: chunk.bytes })
             }),
         );
-        // A batch says that the process has exited and is closed, not with which numbers.
+        // A batch states that the process has exited and is closed, but not with which numbers.
         let closed_seq = batch.last_seq;
         let exit_seq = closed_seq - u64::from(batch.is_closed && closed_seq > 0);
         if let Some(exit) = batch.exit.filter(|_| !self.has_exited) {

@@ -1,4 +1,4 @@
-//! What a server tells about a session.
+//! The description of a session by its server.
 
 use remex_proto::session as wire;
 

@@ -24,7 +24,7 @@ pub(super) struct Observed {
     /// Every process of the session that is known.
     processes: BTreeMap<String, ObservedProcess>,
     ready: VecDeque<SessionEvent>,
-    /// Whether the server has said that the session has ended; the last events of its processes may follow.
+    /// Whether the server has reported the end of the session; the last events of its processes may follow.
     has_ended: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Observed {
 enum State {
     Unset,
     Set,
-    /// Perhaps something: it must be unset first, so that its events do not mix with new ones.
+    /// Unknown: it must be unset first, so that its events do not mix with new ones.
     Stale,
 }
 
@@ -42,9 +42,9 @@ enum State {
 struct ObservedProcess {
     /// The last event that was returned or is not wanted; never returned twice.
     position: u64,
-    /// Tells it from another process with the same id, once it is known.
+    /// Distinguishes it from another process with the same id, once known.
     started_at_ms: Option<u64>,
-    /// The same, if the server says it.
+    /// The same, if the server reports it.
     incarnation: Option<u64>,
     progress: ObservedState,
 }
@@ -158,7 +158,7 @@ impl Observed {
         }
     }
 
-    /// Orders an event: what was seen is left out, what is missing is a gap.
+    /// Orders an event: drops duplicates, and reports missing events as a gap.
     fn take(&mut self, process_id: String, incarnation: Option<u64>, event: Result<Event, Error>) {
         let process = self.processes.entry(process_id.clone()).or_default();
         let is_another =

@@ -22,20 +22,20 @@ use crate::{
 
 /// The processes of a session that are new to one follower of it.
 ///
-/// It holds a consumer of each, so that nothing of them is missed.
+/// It holds a consumer of each, so that no event is missed.
 #[derive(Debug, Default)]
-struct Feed {
-    /// Starts add, the follower takes; locked only briefly.
-    state: Mutex<FeedState>,
+struct NewProcesses {
+    /// Starts add processes, the follower takes them; locked only briefly.
+    state: Mutex<NewProcessesState>,
 }
 
 #[derive(Debug, Default)]
-struct FeedState {
+struct NewProcessesState {
     new: VecDeque<(String, Events)>,
     waker: Option<Waker>,
 }
 
-impl Follower for Feed {
+impl Follower for NewProcesses {
     fn on_started(&self, client: &Client, process_id: &str) {
         let Some(process) = Process::shared(client, process_id, None) else { return };
         let mut state = self.lock();
@@ -44,8 +44,8 @@ impl Follower for Feed {
     }
 }
 
-impl Feed {
-    fn lock(&self) -> MutexGuard<'_, FeedState> {
+impl NewProcesses {
+    fn lock(&self) -> MutexGuard<'_, NewProcessesState> {
         lock(&self.state)
     }
 }
@@ -53,7 +53,7 @@ impl Feed {
 #[derive(Debug)]
 pub(super) struct Own {
     client: Client,
-    feed: Arc<Feed>,
+    new_processes: Arc<NewProcesses>,
     following: Vec<(String, Events)>,
     /// Those that were listed at the beginning; a start that was being answered then announces them again.
     listed: Vec<Weak<EventQueue>>,
@@ -64,9 +64,9 @@ pub(super) struct Own {
 
 impl Own {
     pub(super) async fn follow(client: &Client) -> Result<Self, Error> {
-        let feed = Arc::new(Feed::default());
+        let new_processes = Arc::new(NewProcesses::default());
         // First this, then the list: what is started in between is in both.
-        let follower: Arc<dyn Follower> = Arc::clone(&feed) as Arc<dyn Follower>;
+        let follower: Arc<dyn Follower> = Arc::clone(&new_processes) as Arc<dyn Follower>;
         client.add_follower(Arc::downgrade(&follower));
         let ids = match client.entries(None).await {
             Ok(entries) => entries.into_iter().map(|entry| entry.process_id).collect(),
@@ -76,7 +76,7 @@ impl Own {
         };
         let (mut following, mut listed) = (Vec::new(), Vec::new());
         for id in ids {
-            if feed.lock().new.iter().any(|(new, _)| *new == id) {
+            if new_processes.lock().new.iter().any(|(new, _)| *new == id) {
                 continue;
             }
             match client.process(&id).await {
@@ -90,7 +90,7 @@ impl Own {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { client: client.clone(), feed, following, listed, turn: 0, lost: None })
+        Ok(Self { client: client.clone(), new_processes, following, listed, turn: 0, lost: None })
     }
 
     pub(super) async fn next(&mut self) -> Result<SessionEvent, Error> {
@@ -117,7 +117,7 @@ impl Own {
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<SessionEvent> {
         let new = {
-            let mut state = self.feed.lock();
+            let mut state = self.new_processes.lock();
             state.waker = Some(context.waker().clone());
             std::mem::take(&mut state.new)
         };
@@ -140,7 +140,7 @@ impl Own {
             match event {
                 Ok(Some(event)) => return Poll::Ready(SessionEvent { process_id, event: Ok(event) }),
                 Ok(None) => drop(self.following.swap_remove(self.turn)),
-                // The loss of the session is told once, for all.
+                // The loss of the session is reported once, for all processes.
                 Err(Error::Lost(_)) => drop(self.following.swap_remove(self.turn)),
                 Err(error) => {
                     drop(self.following.swap_remove(self.turn));

@@ -76,12 +76,12 @@ struct State {
 impl State {
     fn new(script: Script, input: InputState) -> Self {
         let mut state = Self { steps: script.steps.into(), input, ..Self::default() };
-        state.go_on();
+        state.advance();
         state
     }
 
     /// Does what the script says up to the next input that is missing.
-    fn go_on(&mut self) {
+    fn advance(&mut self) {
         while self.exit.is_none() {
             match self.steps.pop_front() {
                 None => return,
@@ -243,7 +243,7 @@ impl FakeProcess {
         changed
     }
 
-    /// Waits until a look at the state gives something.
+    /// Waits until a function of the state returns a value.
     async fn when<T>(&self, mut look: impl FnMut(&State) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
@@ -284,7 +284,7 @@ impl ExecProcess for FakeProcess {
                     return Err(Error::Refused(RpcError::new(ErrorKind::StdinClosed, message)));
                 }
                 state.written.extend_from_slice(bytes);
-                state.go_on();
+                state.advance();
                 Ok(())
             })
         })
@@ -297,7 +297,7 @@ impl ExecProcess for FakeProcess {
                 InputState::Closed | InputState::Missing => Ok(()),
                 InputState::Piped => {
                     state.input = InputState::Closed;
-                    state.go_on();
+                    state.advance();
                     Ok(())
                 }
             })

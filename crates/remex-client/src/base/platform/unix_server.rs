@@ -12,13 +12,13 @@ use super::Untrusted;
 
 const ROOT: u32 = 0;
 
-/// Permissions of everybody but the owner to create files in a directory.
+/// Permissions of the group and others to create files in a directory.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// Checks the program at the other end of a new connection, to which nothing has been sent.
 ///
-/// It is trusted if this user, the administrator or somebody runs it whose directory it is, and if no sandbox confines
-/// it: a confined program has the same user, and may be able to create a socket where a server is expected.
+/// It is trusted if it runs as this user, the administrator or the owner of the directory, and no sandbox confines it:
+/// a confined program has the same user, and may be able to create a socket where a server is expected.
 pub(super) fn check(stream: &UnixStream, path: &Path) -> io::Result<()> {
     let server = stream.peer_cred()?;
     let user = server.uid();
@@ -37,7 +37,7 @@ pub(super) fn check(stream: &UnixStream, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the user of this process, who is also at the other end of its own pair of sockets.
+/// Returns the user of this process: the peer of its own pair of sockets.
 fn own_user() -> io::Result<u32> {
     Ok(UnixStream::pair()?.0.peer_cred()?.uid())
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_server_of_this_user_is_trusted_wherever_it_listens() {
+    async fn a_server_of_the_same_user_is_trusted_at_any_path() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o1777)).unwrap();
         let path = directory.path().join("socket");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn another_user_is_trusted_in_a_directory_where_nobody_else_creates_files() {
+    fn another_user_is_trusted_in_a_directory_only_it_can_write() {
         let directory = tempfile::tempdir().unwrap();
         let owner = fs::metadata(directory.path()).unwrap().uid();
         let socket = directory.path().join("socket");

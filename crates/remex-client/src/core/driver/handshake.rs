@@ -37,7 +37,7 @@ pub(super) enum HandshakeError {
         what: String,
         line: Vec<u8>,
     },
-    Answered(Error),
+    Failed(Error),
 }
 
 impl Link {
@@ -86,7 +86,7 @@ impl Link {
                 let welcome = outcome.map(RawReply::Value).map_err(Error::Refused);
                 let welcome = welcome
                     .and_then(|arrived| arrived.decode(Initialize::METHOD))
-                    .map_err(HandshakeError::Answered)?;
+                    .map_err(HandshakeError::Failed)?;
                 sender.send(ToServer::Note(Initialized {}.into())).await.map_err(|_| closed())?;
                 Ok(welcome)
             }
@@ -99,7 +99,7 @@ async fn read_welcome(
     writer: &mut WriteHalf,
     out: &mut SendBuffer,
 ) -> Result<Welcome, HandshakeError> {
-    let nonsense = |what: String| HandshakeError::Answered(Error::Protocol { what });
+    let nonsense = |what: String| HandshakeError::Failed(Error::Protocol { what });
     loop {
         let bytes = match reader.next().await {
             Incoming::Message(bytes) => bytes,
@@ -120,7 +120,7 @@ async fn read_welcome(
             Ok(Message::Response { id: HANDSHAKE | RequestId::MALFORMED, outcome: Err(error) }) => {
                 let error: RpcError = serde_json::from_str(error)
                     .map_err(|error| nonsense(format!("cannot decode an error response: {error}")))?;
-                return Err(HandshakeError::Answered(error.into()));
+                return Err(HandshakeError::Failed(error.into()));
             }
             Ok(_) => {}
             Err(_) if reader.has_ended() => return Err(HandshakeError::Closed(describe(&Incoming::End))),

@@ -1,4 +1,4 @@
-//! What the server says about the processes of the session.
+//! The notifications of the server about processes of the session.
 
 use remex_proto::{process as wire, state::output_log as log};
 

@@ -52,7 +52,7 @@ pub(super) struct QueueState {
     /// Removed from the queue since the last report to the server.
     pub(super) unreported_bytes: u64,
     pub(super) unreported_events: u64,
-    /// Whether the server was told that nobody wants any more events.
+    /// Whether the server was told that no more events are needed.
     pub(super) has_given_up: bool,
     /// The amount after which a report is due.
     pub(super) report_bytes: u64,
@@ -146,12 +146,12 @@ impl QueueState {
         }
     }
 
-    /// Returns whether the process has exited and only silence will tell that it is closed.
+    /// Returns whether the process has exited and its close can only be inferred from silence.
     pub(super) fn awaits_silence(&self) -> bool {
         self.close == Close::AfterSilence && self.exit.is_some() && self.closed.is_none()
     }
 
-    /// Closes a process whose server does not say when it is closed.
+    /// Closes a process whose server does not announce the close.
     pub(super) fn close(&mut self) {
         let seq = self.replay.cursor() + 1;
         self.push(seq, Event::Closed(Closed { seq, produced: None, evicted_bytes: None }));
@@ -165,8 +165,8 @@ impl QueueState {
 
     /// Returns the seq up to which the server may drop events.
     ///
-    /// After a failure nobody wants any more, and the process after a restart must not wait for them. Without an
-    /// incarnation, nothing shows that it is another process.
+    /// After a failure no more events are needed, and they must not delay those after a restart. Without an incarnation,
+    /// the process after a restart cannot be distinguished.
     pub(super) fn consumed(&self, incarnation: Option<u64>) -> u64 {
         match self.first_consumer {
             _ if self.failed.is_some() && incarnation.is_some() => AFTER_EVERYTHING,
@@ -274,7 +274,7 @@ impl QueueState {
     pub(super) fn action(&mut self, process_id: &str, incarnation: Option<u64>) -> QueueAction {
         let mut action = QueueAction::default();
         let is_much = self.unreported_bytes >= self.report_bytes || self.unreported_events >= REPORT_EVENTS;
-        // The server may have less room than a report is due at; without this one it would wait for ever.
+        // The window of the server may be smaller than the reporting threshold; it would then wait forever.
         let is_all = self.queue.is_empty() && self.closed.is_none();
         if self.unreported_events > 0 && (is_much || is_all) {
             (self.unreported_bytes, self.unreported_events) = (0, 0);

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_paths_begin_in_the_working_directory_and_tildes_at_home() {
+    fn relative_paths_are_resolved_against_the_working_directory_and_tildes_against_home() {
         let info = json!({
             "shell": {"name": "sh", "path": "file:///bin/sh"}, "cwd": "file:///srv", "userHomeDir": "file:///home/ann",
         });

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uris_become_plain_paths_and_the_rest_stays() {
+    fn uris_become_plain_paths_and_other_fields_are_unchanged() {
         let mut body = br#","method":"fs/copy","params":{"sourcePath":"file:///a%20b","destinationPath":"file:///%FF","recursive":true}}"#.to_vec();
         use_plain_paths(&mut body);
         let request: Value = serde_json::from_slice(&[b"{\"id\":1", &body[..]].concat()).unwrap();

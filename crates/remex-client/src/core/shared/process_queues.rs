@@ -19,10 +19,10 @@ struct Run {
     handles: usize,
 }
 
-/// What has become of a queue, one of whose handles is gone.
+/// The state of a queue after one of its handles was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
-    /// It has other handles, or is not here.
+pub(super) enum ReleasedQueue {
+    /// It has other handles, or was already removed.
     InUse,
     /// It was that of a process before a restart.
     Earlier,
@@ -64,8 +64,8 @@ impl ProcessQueues {
 
     /// Returns the queue that an event is for, if there is one.
     ///
-    /// The events of a process that can be restarted name its start. A queue that does not know it yet is that of a start
-    /// whose answer is on its way to the caller. What names none comes of the process that has the id now.
+    /// The events of a restartable process carry its incarnation. A queue without a known incarnation belongs to a start
+    /// whose response has not been processed yet. An event without one is for the process that has the id now.
     pub(super) fn receiver(&self, incarnation: Option<u64>) -> Option<&Arc<EventQueue>> {
         let starting = || self.newest().filter(|newest| newest.incarnation().is_none());
         let receiver = self.named(incarnation).or_else(starting);
@@ -88,17 +88,17 @@ impl ProcessQueues {
     }
 
     /// Removes a handle of a queue, and the queue with its last one.
-    pub(super) fn release(&mut self, queue: &EventQueue) -> Left {
+    pub(super) fn release(&mut self, queue: &EventQueue) -> ReleasedQueue {
         let position =
             self.runs.iter().position(|run| std::ptr::eq(&raw const *run.queue, &raw const *queue));
-        let Some(position) = position else { return Left::InUse };
+        let Some(position) = position else { return ReleasedQueue::InUse };
         let run = &mut self.runs[position];
         run.handles = run.handles.saturating_sub(1);
         if run.handles > 0 {
-            return Left::InUse;
+            return ReleasedQueue::InUse;
         }
         self.runs.remove(position);
-        if position == self.runs.len() { Left::Newest } else { Left::Earlier }
+        if position == self.runs.len() { ReleasedQueue::Newest } else { ReleasedQueue::Earlier }
     }
 
     pub(super) fn is_empty(&self) -> bool {

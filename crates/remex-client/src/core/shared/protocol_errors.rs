@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_that_are_far_apart_are_tolerated() {
+    fn infrequent_protocol_errors_are_tolerated() {
         let mut protocol_errors = ProtocolErrors::default();
         let mut now = Instant::now();
         for _ in 0..3 * MOST {

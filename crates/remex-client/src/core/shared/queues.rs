@@ -8,7 +8,7 @@ use super::{
     Core, CoreState,
     call::{Admission, PendingCall, ReplyTo},
     outgoing::{MAX_DISCARDED, MAX_ID_BYTES},
-    process_queues::{Left, ProcessQueues},
+    process_queues::{ProcessQueues, ReleasedQueue},
 };
 use crate::{
     ConnectionState, Error, Session,
@@ -69,16 +69,16 @@ impl Core {
         let (is_closed, is_replaced) = (queue.is_closed(), queue.is_replaced());
         let mut state = self.lock();
         let Some(followed) = state.followed.get_mut(&queue.id) else { return };
-        let left = followed.release(queue);
+        let released = followed.release(queue);
         if followed.is_empty() {
             state.followed.remove(&queue.id);
         }
-        if left == Left::InUse || is_closed {
+        if released == ReleasedQueue::InUse || is_closed {
             return;
         }
         // There is no consumer for its output, which must block neither it nor the process after it.
         let incarnation = if is_replaced { queue.incarnation() } else { queue.confirmed_incarnation() };
-        if left == Left::Newest && !is_replaced {
+        if released == ReleasedQueue::Newest && !is_replaced {
             state.unfollowed.insert(queue.id.clone(), incarnation);
         }
         drop(state);
@@ -149,7 +149,7 @@ impl Core {
         self.discarded(process_id, incarnation, seq);
     }
 
-    /// Sends the messages that a queue asks for.
+    /// Sends the messages that a queue requests.
     pub(crate) fn perform(&self, queue: &Arc<EventQueue>, action: QueueAction) {
         if let Some(seq) = action.consumed {
             self.consumed(&queue.id, queue.incarnation(), seq);
@@ -162,7 +162,7 @@ impl Core {
         }
     }
 
-    /// Records that others have restarted a process, perhaps while this client was away: nobody follows the new one.
+    /// Records that another client has restarted a process: the new one has no handle here.
     fn on_replaced(&self, queue: &Arc<EventQueue>) {
         let mut state = self.lock();
         if state.newest(&queue.id).is_none_or(|newest| Arc::ptr_eq(newest, queue)) {
@@ -285,7 +285,7 @@ impl CoreState {
         Some(polled).filter(|queue| read.incarnation.is_some() || !queue.is_replaced()).cloned()
     }
 
-    /// Records an event of a start that no queue is for: that of others, who have restarted the process.
+    /// Records an event of an incarnation without a queue: another client has restarted the process.
     fn find_unfollowed(&mut self, process_id: &str, incarnation: Option<u64>) {
         let known = self.unfollowed.get(process_id);
         let is_new = match self.newest(process_id) {

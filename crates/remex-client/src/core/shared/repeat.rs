@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_description_of_the_protocol_says_which_calls_are_sent_again() {
+    fn the_protocol_description_states_which_calls_are_retried() {
         let documented = documented();
         let methods: Vec<_> = METHODS.iter().map(|method| method.name).collect();
         assert!(documented.keys().all(|method| methods.contains(&method.as_str())), "{documented:?}");

@@ -72,7 +72,7 @@ async fn a_rejected_token_is_distinguished_from_an_unreachable_server() {
 }
 
 #[tokio::test]
-async fn other_answers_say_what_to_do() {
+async fn other_responses_have_a_hint() {
     for (answer, advice) in [
         ("HTTP/1.1 404 Not Found\r\n\r\n", "with status 404; check the host and the path"),
         ("HTTP/1.1 301 Moved\r\nLocation: /\r\n\r\n", "with status 301; the server has moved"),
@@ -92,7 +92,7 @@ async fn other_answers_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_says_what_to_do() {
+async fn a_refused_connection_has_a_hint() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let target = websocket(listener.local_addr().unwrap().port());
     drop(listener);
@@ -135,7 +135,7 @@ async fn a_unix_socket_carries_lines() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_that_cannot_be_connected_says_why() {
+async fn a_failed_unix_connection_states_the_cause() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let said = reason(&Target::unix(&path)).await;

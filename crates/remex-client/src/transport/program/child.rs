@@ -32,7 +32,7 @@ use self::{stderr::Tail, supervisor::Streams};
 use super::ssh::exit_hint;
 use crate::{
     Error, Program, Prompts,
-    base::error::{said, unreachable},
+    base::error::{stderr_suffix, unreachable},
 };
 
 /// How long to wait for the exit status and the last output of a program.
@@ -267,7 +267,7 @@ impl Child {
             }
             None => unreachable(
                 &self.target,
-                format!("it closed its output without a response{}", said(&stderr)),
+                format!("it closed its output without a response{}", stderr_suffix(&stderr)),
                 "check that it serves on its standard streams, such as `remex serve --listen stdio`",
             ),
         }

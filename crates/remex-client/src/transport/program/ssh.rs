@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_to_run_there_is_left_out() {
+    fn the_remote_command_is_left_out() {
         let login_of = |line: &str| {
             let mut words = line.split(' ').map(str::to_owned);
             let program = Program::new(words.next().unwrap()).args(words);

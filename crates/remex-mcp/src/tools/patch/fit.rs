@@ -106,7 +106,7 @@ fn old(marked: &[(Mark, String)]) -> Vec<&str> {
     marked.iter().filter(|(mark, _)| *mark != Mark::Add).map(|(_, text)| text.as_str()).collect()
 }
 
-/// Returns how many lines go at a position, and which come. Those that are kept are the ones of the file.
+/// Returns how many lines are replaced at a position, and the new ones. Kept lines are those of the file.
 fn replace(
     lines: &[Line],
     at: usize,
@@ -132,15 +132,15 @@ fn replace(
     (next - at, replacement)
 }
 
-/// Why there is no place.
-enum NoPlace {
+/// Why a hunk does not match.
+enum MismatchReason {
     Anchor,
     Several(Vec<usize>),
     None,
     Unplaced,
 }
 
-impl NoPlace {
+impl MismatchReason {
     fn explain(self, text: &str, hunk: &Hunk) -> (&'static str, String) {
         match self {
             Self::Anchor => {
@@ -174,14 +174,20 @@ impl NoPlace {
 }
 
 /// Finds the place of a hunk from a position on.
-fn place(lines: &[Line], hunk: &Hunk, old: &[&str], from: usize, moved: isize) -> Result<usize, NoPlace> {
+fn place(
+    lines: &[Line],
+    hunk: &Hunk,
+    old: &[&str],
+    from: usize,
+    moved: isize,
+) -> Result<usize, MismatchReason> {
     let anchors = match &hunk.anchor {
         None => Vec::new(),
         Some(anchor) => {
             let is_anchor = |at: &usize| lines[*at].text.trim() == anchor.trim();
             let anchors: Vec<usize> = (from..lines.len()).filter(is_anchor).collect();
             if anchors.is_empty() {
-                return Err(NoPlace::Anchor);
+                return Err(MismatchReason::Anchor);
             }
             anchors
         }
@@ -193,22 +199,22 @@ fn place(lines: &[Line], hunk: &Hunk, old: &[&str], from: usize, moved: isize) -
             (&[anchor], ..) if hunk.lines.is_empty() => Ok(anchor),
             _ if hunk.is_at_end || lines.is_empty() => Ok(lines.len()),
             (&[anchor], ..) => Ok(anchor + 1),
-            (&[_, ..], ..) => Err(NoPlace::Several(anchors)),
+            (&[_, ..], ..) => Err(MismatchReason::Several(anchors)),
             (_, Some(start), Some(at)) if start.is_insertion && (from..=lines.len()).contains(&at) => Ok(at),
-            (_, Some(_), _) => Err(NoPlace::None),
+            (_, Some(_), _) => Err(MismatchReason::None),
             _ if hunk.lines.is_empty() => Ok(from),
-            _ => Err(NoPlace::Unplaced),
+            _ => Err(MismatchReason::Unplaced),
         };
     }
     let fits = fits(lines, old, from, hunk.is_at_end);
     match (fits.as_slice(), expected) {
-        ([], _) => Err(NoPlace::None),
+        ([], _) => Err(MismatchReason::None),
         (&[at], _) => Ok(at),
         (_, Some(expected)) => {
             let distance = |at: &usize| at.abs_diff(expected);
             let nearest = fits.iter().map(distance).min().unwrap_or_default();
             let nearest: Vec<usize> = fits.into_iter().filter(|at| distance(at) == nearest).collect();
-            if let &[at] = nearest.as_slice() { Ok(at) } else { Err(NoPlace::Several(nearest)) }
+            if let &[at] = nearest.as_slice() { Ok(at) } else { Err(MismatchReason::Several(nearest)) }
         }
         (_, None) => {
             let inside: Vec<usize> = fits
@@ -216,7 +222,7 @@ fn place(lines: &[Line], hunk: &Hunk, old: &[&str], from: usize, moved: isize) -
                 .copied()
                 .filter(|at| anchors.iter().any(|anchor| (*anchor..block_end(lines, *anchor)).contains(at)))
                 .collect();
-            if let &[at] = inside.as_slice() { Ok(at) } else { Err(NoPlace::Several(fits)) }
+            if let &[at] = inside.as_slice() { Ok(at) } else { Err(MismatchReason::Several(fits)) }
         }
     }
 }
@@ -272,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_only_added_go_where_the_patch_says() {
+    fn added_lines_are_inserted_where_the_patch_says() {
         let text = "1\n2\n3\n";
         assert_eq!(patched(text, "@@ -2,0 +3 @@\n+new").unwrap(), "1\n2\nnew\n3\n");
         assert_eq!(patched(text, "@@ -0,0 +1 @@\n+new").unwrap(), "new\n1\n2\n3\n");
@@ -284,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_changed_stays_as_it_is() {
+    fn unchanged_lines_are_kept_verbatim() {
         assert_eq!(patched("a\r\nb\nc\nd\r\n", "@@\n-c\n+C").unwrap(), "a\r\nb\nC\nd\r\n");
         assert_eq!(patched("a\r\nb\nc\nd\r\n", "@@\n-a\n+A").unwrap(), "A\r\nb\nc\nd\r\n");
         assert_eq!(patched("a  \nb", "@@\n a\n-b\n+B").unwrap(), "a  \nB");

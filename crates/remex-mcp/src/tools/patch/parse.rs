@@ -41,7 +41,7 @@ pub(super) struct Hunk {
     left: Option<(usize, usize)>,
 }
 
-/// The line that a hunk begins at, before the patch.
+/// The first line of a hunk in the original file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     line: usize,
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_patches_are_read() {
+    fn both_patch_formats_are_parsed() {
         let ours = "*** Begin Patch\n*** Update File: a.rs\n@@ fn two() {\n-    1\n+    2\n*** Add File: b\n+new\n\
                     *** Delete File: c\n*** End Patch\n";
         let diff = "--- a/a.rs\n+++ b/a.rs\n@@ -4,1 +4,1 @@ fn two() {\n-    1\n+    2\n\
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heads_of_git_are_understood() {
+    fn git_headers_are_parsed() {
         let patch = "diff --git a/run b/run\nnew file mode 100755\nindex 0..1\n--- /dev/null\n+++ b/run\n@@ -0,0 +1 @@\n+x\n\
                      diff --git a/empty b/empty\nnew file mode 100644\nindex 0..0\n\
                      diff --git a/old b/old\ndeleted file mode 100644\nindex 0..0\n\
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn malformed_patches_are_refused() {
         for (wrong, why) in [
             ("", "changes 0 files"),
             ("hello", "begin with"),

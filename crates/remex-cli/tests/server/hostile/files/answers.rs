@@ -15,7 +15,7 @@ use crate::support::{PATIENCE, Place, Server, decode};
 
 const MIB: u64 = 1 << 20;
 
-/// A client that takes nothing until it is told to, and then compares without keeping anything.
+/// A client that reads nothing until requested, and then compares without buffering.
 struct Silent(BufReader<UnixStream>);
 
 impl Silent {
@@ -103,7 +103,7 @@ fn sparse(place: &Place, name: &str, len: u64) -> String {
 }
 
 #[test]
-fn clients_that_take_nothing_cost_a_bounded_amount_together_and_miss_nothing() {
+fn clients_that_do_not_read_share_a_memory_bound_and_miss_nothing() {
     const LEN: u64 = 200 * MIB + 1;
     let place = Place::new();
     // They take nothing for longer on a busy machine.
@@ -144,7 +144,7 @@ fn clients_that_take_nothing_cost_a_bounded_amount_together_and_miss_nothing() {
 }
 
 #[test]
-fn a_file_that_there_is_no_memory_for_is_an_error_for_that_request() {
+fn a_file_too_large_for_memory_fails_only_that_request() {
     const LEN: u64 = 500 * MIB;
     let place = Place::new();
     // The account of a client has room for two contents; the memory of the host is what is missing.
@@ -189,7 +189,7 @@ fn a_file_that_there_is_no_memory_for_is_an_error_for_that_request() {
 }
 
 #[test]
-fn long_answers_and_output_on_one_connection_are_both_whole() {
+fn long_responses_and_output_on_one_connection_are_both_complete() {
     let place = Place::new();
     let content: Vec<u8> = (0..=255).cycle().take(9 * 1024 * 1024 + 1).collect();
     place.write("long", &content);

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{Place, Server, decode};
 
 #[test]
-fn whatever_is_read_an_answer_comes() {
+fn every_read_of_a_special_file_is_answered() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     place.fifo("fifo");

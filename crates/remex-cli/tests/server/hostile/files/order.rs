@@ -1,4 +1,4 @@
-//! The order of file requests: nobody waits for the requests of another client.
+//! The order of file requests: no client waits for the requests of another one.
 
 use std::{
     fs::{self, File},
@@ -38,7 +38,7 @@ fn wait_until_open(server: &Server, path: &Path) {
 }
 
 #[test]
-fn a_long_hash_of_one_client_holds_up_no_other() {
+fn a_long_hash_of_one_client_blocks_no_other() {
     let (server, place) = (Server::start(), Place::new());
     let (hashing, other, third) = (server.client(), server.client(), server.client());
     let hash = hash_something_huge(&hashing, &server, &place, "d/huge");
@@ -60,7 +60,7 @@ fn a_long_hash_of_one_client_holds_up_no_other() {
 }
 
 #[test]
-fn a_client_makes_directories_and_writes_while_it_hashes() {
+fn a_client_can_create_and_write_files_while_it_hashes() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     let hash = hash_something_huge(&client, &server, &place, "d/huge");
@@ -73,7 +73,7 @@ fn a_client_makes_directories_and_writes_while_it_hashes() {
 }
 
 #[test]
-fn a_client_that_comes_back_stays_behind_what_it_asked_before_and_others_do_not() {
+fn a_resumed_client_waits_for_its_earlier_requests_and_others_do_not() {
     let Some(hung) = HungFs::mount(Interrupts::Obeyed) else { return };
     let (server, place) = (Server::start(), Place::new());
     place.write("file", "x");
@@ -97,7 +97,7 @@ fn a_client_that_comes_back_stays_behind_what_it_asked_before_and_others_do_not(
 }
 
 #[test]
-fn a_thousand_requests_behind_one_that_takes_long_come_in_order() {
+fn a_thousand_requests_behind_a_slow_one_are_answered_in_order() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.connect();
     client.initialize_with(json!({"clientName": "black box", "capabilities": ["cancel"]}));
@@ -118,7 +118,7 @@ fn a_thousand_requests_behind_one_that_takes_long_come_in_order() {
 }
 
 #[test]
-fn a_message_full_of_paths_costs_no_more_than_reading_it() {
+fn a_message_full_of_paths_is_cheap_to_handle() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     let hash = hash_something_huge(&client, &server, &place, "d/huge");

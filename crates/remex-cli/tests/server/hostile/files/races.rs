@@ -116,7 +116,7 @@ fn a_changed_file_has_one_winner_among_the_clients_of_a_server() {
 }
 
 #[test]
-fn who_changes_a_file_notices_that_another_client_moved_one_over_it() {
+fn a_conditional_write_detects_a_file_moved_over_it_by_another_client() {
     let (server, place) = (Server::start(), two_names());
     let (first, second) = (server.client(), server.client());
     for round in 0..ROUNDS {

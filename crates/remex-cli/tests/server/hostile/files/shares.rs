@@ -16,7 +16,7 @@ const CONNECTIONS: usize = 36;
 const REQUESTS: usize = 64;
 
 #[test]
-fn thousands_of_requests_that_hang_for_one_identity_hold_up_no_other_and_no_revocation() {
+fn thousands_of_hanging_requests_of_one_identity_block_neither_others_nor_revocation() {
     let Some(hung) = HungFs::mount(Interrupts::Obeyed) else { return };
     let place = Place::new();
     place.write("file", "x");

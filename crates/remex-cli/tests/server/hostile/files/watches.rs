@@ -13,7 +13,7 @@ use crate::support::{HungFs, Interrupts, Limits, Place, Server, start_params};
 const PROCESSES: u64 = 80;
 
 #[test]
-fn a_watch_at_the_process_limit_is_refused_and_works_when_there_is_room() {
+fn a_watch_at_the_process_limit_is_refused_and_works_once_there_is_room() {
     let (server, place): (Server, _) = (Limits::processes(PROCESSES).serve(&[]), Place::new());
     fs::set_permissions(place.path(""), Permissions::from_mode(0o777)).expect("our own directory");
     let client = server.client();
@@ -48,7 +48,7 @@ fn a_watch_at_the_process_limit_is_refused_and_works_when_there_is_room() {
 }
 
 #[test]
-fn a_directory_that_hangs_while_it_is_being_watched_holds_up_no_other_watch() {
+fn a_hanging_directory_blocks_no_other_watch() {
     let (server, place) = (Server::start(), Place::new());
     let client = server.client();
     // Dropped first, because the server cannot end before its calls do.
@@ -72,7 +72,7 @@ fn a_directory_that_hangs_while_it_is_being_watched_holds_up_no_other_watch() {
 }
 
 #[test]
-fn watches_go_on_while_as_many_requests_hang_as_run_at_once() {
+fn watches_continue_while_all_file_workers_hang() {
     let (server, place) = (Server::start(), Place::new());
     let Some(hung) = HungFs::mount(Interrupts::Ignored) else { return };
     let client = server.client();

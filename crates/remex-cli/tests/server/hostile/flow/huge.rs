@@ -15,7 +15,7 @@ fn many_keys(id: usize) -> String {
 }
 
 #[test]
-fn huge_messages_hold_up_nobody_else() {
+fn huge_messages_block_no_other_client() {
     const ROUNDS: usize = 3;
     let server = Server::start();
     let messages: Vec<_> = (0..ROUNDS).map(|round| many_keys(1000 + round)).collect();
@@ -38,7 +38,7 @@ fn huge_messages_hold_up_nobody_else() {
 }
 
 #[test]
-fn a_huge_message_takes_effect_before_those_behind_it() {
+fn a_huge_message_takes_effect_before_later_ones() {
     Server::on_websocket_and_unix(|server| {
         let client = server.client();
         let large = "x".repeat(100_000);

@@ -23,7 +23,7 @@ fn starts(text: &str) -> [Value; 4] {
 }
 
 #[test]
-fn an_id_a_name_or_a_label_has_at_most_a_kibibyte() {
+fn ids_names_and_labels_are_limited_to_a_kibibyte() {
     let server = Server::start();
     let (longest, longer) = ("x".repeat(LONGEST), "x".repeat(LONGEST + 1));
     let refused = |(code, message): (i64, String)| {
@@ -65,7 +65,7 @@ fn an_id_a_name_or_a_label_has_at_most_a_kibibyte() {
 }
 
 #[test]
-fn a_turn_of_tiny_events_with_a_long_id_is_no_longer_than_others() {
+fn a_batch_of_tiny_events_with_a_long_id_is_no_larger_than_others() {
     let server = Server::start();
     let client = server.connect();
     let session = client.initialize()["sessionId"].clone();

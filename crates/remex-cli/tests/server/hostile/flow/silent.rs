@@ -14,7 +14,7 @@ use crate::support::{Client, PATIENCE, Place, Reader, Server, encode, start_para
 
 use super::cpu_ticks;
 
-/// Waits until nobody holds the session any more; the client itself would have to read to know.
+/// Waits until the session is detached; the client itself would have to read to know.
 fn wait_until_detached(onlooker: &Client, session: &Value) {
     let deadline = Instant::now() + PATIENCE;
     while is_attached(onlooker, session) {
@@ -31,7 +31,7 @@ fn is_attached(onlooker: &Client, session: &Value) -> bool {
 }
 
 #[test]
-fn a_client_that_asks_for_much_and_takes_nothing_is_closed() {
+fn a_client_that_requests_much_and_reads_nothing_is_disconnected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("large");
     std::fs::write(&path, vec![b'x'; 6 << 20]).unwrap();
@@ -48,7 +48,7 @@ fn a_client_that_asks_for_much_and_takes_nothing_is_closed() {
 }
 
 #[test]
-fn a_client_that_asks_for_one_long_file_and_takes_nothing_is_closed() {
+fn a_client_that_requests_a_long_file_and_reads_nothing_is_disconnected() {
     let place = Place::new();
     place.write("long", vec![b'x'; 20 << 20]);
     let flags = ["--stall-timeout", "500ms"];
@@ -61,7 +61,7 @@ fn a_client_that_asks_for_one_long_file_and_takes_nothing_is_closed() {
 }
 
 #[test]
-fn what_a_client_gets_of_a_long_file_before_it_is_closed_has_nothing_else_in_it() {
+fn a_partially_sent_long_response_contains_nothing_else() {
     let place = Place::new();
     place.write("long", vec![b'x'; 20 << 20]);
     let server = Server::serve(&["--stall-timeout", "500ms"]);
@@ -93,7 +93,7 @@ fn what_a_client_gets_of_a_long_file_before_it_is_closed_has_nothing_else_in_it(
 }
 
 #[test]
-fn a_client_that_takes_no_output_keeps_its_connection_and_gets_everything_later() {
+fn a_client_that_reads_no_output_stays_connected_and_gets_everything_later() {
     let server = Server::serve(&["--stall-timeout", "200ms"]);
     let client = server.connect();
     let session = client.initialize()["sessionId"].clone();
@@ -111,7 +111,7 @@ fn a_client_that_takes_no_output_keeps_its_connection_and_gets_everything_later(
 }
 
 #[test]
-fn an_observer_that_never_acknowledges_costs_little_and_can_change_its_mind() {
+fn an_observer_that_never_acknowledges_costs_little_and_can_resume_acknowledging() {
     let server = Server::unix(&[]);
     let client = server.connect();
     let session = client.initialize()["sessionId"].clone();
@@ -144,7 +144,7 @@ fn an_observer_that_never_acknowledges_costs_little_and_can_change_its_mind() {
 }
 
 #[test]
-fn to_cancel_what_was_never_asked_costs_nothing_however_many_processes_there_are() {
+fn cancelling_unknown_requests_is_cheap_with_many_processes() {
     const PROCESSES: usize = 600;
     const CANCELS: usize = 10_000;
     let server = Server::start();

@@ -44,7 +44,7 @@ fn assert_fails_alone(server: &Server, left: u64, client: &Client, method: &str,
 }
 
 #[test]
-fn output_that_there_is_no_memory_for_is_an_error_for_that_read() {
+fn output_too_large_for_memory_fails_only_that_read() {
     let server = start();
     let client = server.client();
     let output = json!({"output": {"retainBytes": 32 * MIB, "overflow": "evict"}});
@@ -59,7 +59,7 @@ fn output_that_there_is_no_memory_for_is_an_error_for_that_read() {
 }
 
 #[test]
-fn a_request_that_there_is_no_memory_for_is_an_error_for_that_request() {
+fn a_request_too_large_for_memory_fails_alone() {
     const CONTENT: usize = 40 << 20;
     let (server, place) = (start(), Place::new());
     let client = server.client();
@@ -70,7 +70,7 @@ fn a_request_that_there_is_no_memory_for_is_an_error_for_that_request() {
 }
 
 #[test]
-fn a_message_that_there_is_no_memory_for_is_skipped_and_told() {
+fn a_message_too_large_for_memory_is_skipped_and_reported() {
     let (server, place) = (start(), Place::new());
     let client = server.client();
     let write = json!({"path": place.uri("file"), "dataBase64": "A".repeat(40 << 20)});

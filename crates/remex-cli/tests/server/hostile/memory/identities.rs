@@ -85,7 +85,7 @@ fn leave_answers_unread(server: &Server) -> Vec<Client> {
 }
 
 #[test]
-fn one_identity_cannot_use_up_the_memory_of_a_server() {
+fn one_identity_cannot_exhaust_the_memory_of_a_server() {
     let small = start();
     let server = &small.server;
     let (ann, _) = session(server, ANN);

@@ -13,7 +13,7 @@ fn numbers(keep: impl Fn(u32) -> bool) -> String {
 }
 
 #[test]
-fn every_line_of_a_chatty_program_comes_once_and_before_its_end() {
+fn every_line_of_a_chatty_program_is_delivered_once_before_its_exit() {
     let server = Server::start();
     let client = server.client();
     client.start("pipes", &["/bin/sh", "-c", &format!("{CHATTER}; exit 7")], json!({}));
@@ -28,7 +28,7 @@ fn every_line_of_a_chatty_program_comes_once_and_before_its_end() {
 }
 
 #[test]
-fn a_chatty_program_that_falls_silent_is_heard_to_the_last_byte_and_answers() {
+fn a_chatty_program_that_goes_quiet_is_read_to_the_last_byte_and_answers() {
     let server = Server::start();
     let client = server.client();
     for tty in [false, true] {

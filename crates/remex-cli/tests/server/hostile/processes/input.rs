@@ -90,7 +90,7 @@ fn a_huge_write_is_answered_when_the_process_reads_it() {
 }
 
 #[test]
-fn a_huge_write_goes_on_where_its_connection_broke() {
+fn a_huge_write_continues_where_its_connection_broke() {
     Server::on_websocket_and_unix(|server| {
         let place = Place::new();
         place.fifo("gate");
@@ -126,7 +126,7 @@ fn a_huge_write_goes_on_where_its_connection_broke() {
 }
 
 #[test]
-fn a_huge_write_that_waits_can_be_cancelled() {
+fn a_blocked_huge_write_can_be_cancelled() {
     let server = Server::start();
     let client = server.connect();
     client.initialize_with(json!({"clientName": "black box", "capabilities": ["cancel"]}));

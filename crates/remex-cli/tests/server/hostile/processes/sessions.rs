@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::{Server, Watched};
 
 #[test]
-fn a_silent_client_of_the_oldest_dialect_leaves_nothing_behind_when_somebody_resumes_its_session() {
+fn resuming_the_session_of_a_silent_oldest_dialect_client_leaves_nothing_behind() {
     let server = Server::start();
     let silent = server.connect();
     let session = silent.initialize_with(json!({"clientName": "v0"}))["sessionId"].clone();

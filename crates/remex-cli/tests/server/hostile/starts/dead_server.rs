@@ -28,7 +28,7 @@ const ESCAPES: [(&str, &str); 5] = [
 /// Starts everything that might escape.
 fn start_escapes(client: &Client) -> Vec<Watched> {
     let on_pipes = ESCAPES.into_iter().map(|(name, script)| (name, script, false));
-    // A terminal that nobody holds open hangs up.
+    // A terminal hangs up once its master is closed.
     let on_a_terminal = ("terminal", "trap '' HUP; setsid -w sh -c 'echo $$; exec sleep 1000'; true", true);
     let start = |(name, script, tty)| {
         client.start(name, &["/bin/sh", "-c", script], json!({"tty": tty}));
@@ -66,7 +66,7 @@ fn a_server_that_dies_takes_everything_with_it() {
 }
 
 #[test]
-fn a_watchdog_survives_what_ends_its_server_and_spares_other_servers() {
+fn a_watchdog_survives_its_servers_death_and_spares_other_servers() {
     let (mut server, other) = (Server::start(), Server::start());
     let watchdog = watchdog(&server);
     let (started, spared) = (start_escapes(&server.client()), start_escapes(&other.client()));
@@ -85,7 +85,7 @@ fn a_watchdog_survives_what_ends_its_server_and_spares_other_servers() {
 }
 
 #[test]
-fn a_server_that_ends_in_order_ends_its_watchdog() {
+fn a_graceful_shutdown_ends_the_watchdog() {
     let server = Server::start();
     let watchdog = watchdog(&server);
     server.stop();
@@ -93,7 +93,7 @@ fn a_server_that_ends_in_order_ends_its_watchdog() {
 }
 
 #[test]
-fn a_server_that_cannot_kill_everything_leaves_the_rest_to_its_watchdog() {
+fn the_watchdog_kills_what_its_server_could_not() {
     let Some(files) = HungFs::mount(Interrupts::Ignored) else { return };
     let mut server = Server::serve(&["--shutdown-grace", "100ms"]);
     let watchdog = watchdog(&server);
@@ -108,7 +108,7 @@ fn a_server_that_cannot_kill_everything_leaves_the_rest_to_its_watchdog() {
 }
 
 #[test]
-fn a_command_that_is_killed_leaves_nothing_running() {
+fn a_killed_command_leaves_nothing_running() {
     // The others end by themselves, and what they leave with them.
     for (name, script) in ESCAPES.into_iter().filter(|(_, script)| script.ends_with("; true")) {
         let mut run = program(&["run", "--", "sh", "-c", script])
@@ -126,7 +126,7 @@ fn a_command_that_is_killed_leaves_nothing_running() {
 }
 
 #[test]
-fn a_command_within_a_process_that_is_killed_leaves_nothing_running() {
+fn a_nested_command_killed_with_its_process_leaves_nothing_running() {
     // `remex run` has a server of its own, whose watchdog must outlive it.
     let script = "(setsid sh -c 'echo $$; exec sleep 1000' &); exec sleep 1000";
     let nested =

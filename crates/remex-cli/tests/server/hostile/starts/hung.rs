@@ -51,7 +51,7 @@ fn new_children(server: &Server, before: &BTreeSet<u32>) -> Vec<Watched> {
 }
 
 #[test]
-fn starts_that_hang_hold_up_no_other_start() {
+fn hanging_starts_block_no_other_start() {
     let Some(hung) = HungFs::mount(Interrupts::Ignored) else { return };
     let server = Server::start();
     let (client, other) = (server.client(), server.client());
@@ -76,7 +76,7 @@ fn starts_that_hang_hold_up_no_other_start() {
 }
 
 #[test]
-fn starts_that_hang_leave_the_slots_of_their_connection_to_others() {
+fn hanging_starts_do_not_occupy_request_slots() {
     let Some(hung) = HungFs::mount(Interrupts::Ignored) else { return };
     let server = Server::serve(&["--concurrent-requests", "1"]);
     let client = server.client();
@@ -94,7 +94,7 @@ fn starts_that_hang_leave_the_slots_of_their_connection_to_others() {
 }
 
 #[test]
-fn a_start_that_hangs_can_be_terminated_and_stays_failed() {
+fn a_hanging_start_can_be_terminated_and_stays_failed() {
     with_each(|hung| {
         let server = Server::start();
         for mode in [json!("force"), json!({"graceful": {"timeoutMs": 60_000}})] {
@@ -116,7 +116,7 @@ fn a_start_that_hangs_can_be_terminated_and_stays_failed() {
 }
 
 #[test]
-fn a_start_that_hangs_is_ended_by_a_signal_or_its_timeout() {
+fn a_hanging_start_is_ended_by_a_signal_or_its_timeout() {
     with_each(|hung| {
         let server = Server::start();
         let client = server.client();
@@ -135,7 +135,7 @@ fn a_start_that_hangs_is_ended_by_a_signal_or_its_timeout() {
 }
 
 #[test]
-fn reads_and_waits_for_a_start_that_hangs_end_in_time() {
+fn reads_and_waits_for_a_hanging_start_time_out() {
     let Some(hung) = HungFs::mount(Interrupts::Ignored) else { return };
     let server = Server::start();
     let client = server.connect();
@@ -159,7 +159,7 @@ fn reads_and_waits_for_a_start_that_hangs_end_in_time() {
 }
 
 #[test]
-fn a_start_that_hangs_ends_with_its_session() {
+fn a_hanging_start_ends_with_its_session() {
     with_each(|hung| {
         let server = Server::start();
         let client = server.connect();
@@ -173,7 +173,7 @@ fn a_start_that_hangs_ends_with_its_session() {
 }
 
 #[test]
-fn a_start_that_hangs_ends_with_a_connection_of_the_oldest_dialect() {
+fn a_hanging_start_ends_with_a_connection_of_the_oldest_dialect() {
     let Some(hung) = HungFs::mount(Interrupts::Obeyed) else { return };
     let server = Server::start();
     let before = children(server.pid()).into_iter().collect();
@@ -187,7 +187,7 @@ fn a_start_that_hangs_ends_with_a_connection_of_the_oldest_dialect() {
 }
 
 #[test]
-fn a_server_whose_starts_hang_ends_in_order() {
+fn a_server_with_hanging_starts_shuts_down_gracefully() {
     with_each(|hung| {
         let mut server = Server::start();
         let before = children(server.pid()).into_iter().collect();
@@ -205,7 +205,7 @@ fn a_server_whose_starts_hang_ends_in_order() {
 }
 
 #[test]
-fn a_confined_start_that_hangs_can_be_terminated_and_leaves_no_jail() {
+fn a_hanging_confined_start_can_be_terminated_and_leaves_no_jail() {
     for interrupts in [Interrupts::Obeyed, Interrupts::Ignored] {
         let server = Server::start();
         let client = server.client();

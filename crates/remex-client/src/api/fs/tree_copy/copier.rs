@@ -17,14 +17,14 @@ use super::{
     CopyAction, CopyMarker, CopyObserver, CopyProblem, CopyTask, DEEPEST, Extraneous, Failure, Filter, OWNER,
     PERMISSIONS, STICKY, SkipUnchanged, TreeRules,
     counters::{Counters, Total},
+    endpoint::{CopyEndpoint, Occupant},
     extraneous::{Deletion, ExtraneousEntries},
     failed, is_directory, is_same, is_special,
     item::{Item, has_same_content},
     joined, kind,
-    leftovers::{make_marked, take_up},
+    leftovers::{make_marked, resume_directory},
     listing::{Listed, Listing, add_gitignore},
     modified,
-    place::{Occupant, Place},
     rules::DirectoryRules,
 };
 use crate::api::fs::{Metadata, MetadataKind, path::join};
@@ -72,27 +72,27 @@ enum ExistingDirectories {
 }
 
 /// Why a step failed.
-pub(super) enum Halt<S> {
+pub(super) enum StepError<S> {
     Failure(Box<Failure>),
     Stop(S),
 }
 
-impl<S> From<Failure> for Halt<S> {
+impl<S> From<Failure> for StepError<S> {
     fn from(failure: Failure) -> Self {
-        Halt::Failure(Box::new(failure))
+        StepError::Failure(Box::new(failure))
     }
 }
 
 /// The result of a job, with the directory that it worked in.
 struct Ended<S> {
     directory: Option<Arc<Directory>>,
-    outcome: Result<(), Halt<S>>,
+    outcome: Result<(), StepError<S>>,
 }
 
 /// A directory at the destination; each job in it holds a reference, and its times are set after the last one.
 pub(super) struct Directory {
     from: PathBuf,
-    to: Place,
+    to: CopyEndpoint,
     /// When it was modified at the source.
     modified_at_ms: Option<i64>,
     /// The permissions that it has to get, if it does not have them yet.
@@ -107,7 +107,7 @@ pub(super) struct Directory {
 /// A directory that is being read.
 pub(in crate::api::fs) struct Frame {
     from: Listing,
-    to: Place,
+    to: CopyEndpoint,
     there: Entries,
     is_marked: bool,
     rules: DirectoryRules,
@@ -178,7 +178,7 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
             skip_unchanged: skip,
             extraneous,
         } = task;
-        let (from, to) = (Place::Remote(from), Place::Remote(to));
+        let (from, to) = (CopyEndpoint::Remote(from), CopyEndpoint::Remote(to));
         metadata.is_symlink = false;
         if !metadata.is_directory {
             let is_named = skip == SkipUnchanged::BySizeAndTime
@@ -204,15 +204,15 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
                 }
                 self.walk(frame, extraneous).await
             }
-            Err(halt) => self.halted(halt),
+            Err(error) => self.on_step_error(error),
         }
     }
 
     /// Prepares the root of a copy between this host and a server; an existing one keeps its permissions and time.
     pub(in crate::api::fs) async fn root(
         &self,
-        from: Place,
-        to: Place,
+        from: CopyEndpoint,
+        to: CopyEndpoint,
         rules: TreeRules,
         skip: SkipUnchanged,
     ) -> Result<Frame, Failure> {
@@ -250,7 +250,7 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
                             self.counters.add(&self.counters.directories, 1);
                             frames.push(frame);
                         }
-                        Err(halt) => self.halted(halt)?,
+                        Err(error) => self.on_step_error(error)?,
                     }
                 }
                 Ok(Some(item)) => self.item(item).await?,
@@ -260,8 +260,8 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
                         self.release(frame.directory);
                     }
                 }
-                Err(halt) => {
-                    self.halted(halt)?;
+                Err(error) => {
+                    self.on_step_error(error)?;
                     let directory = frames.pop().and_then(|frame| frame.directory);
                     self.release(directory);
                 }
@@ -276,15 +276,15 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
         (self.report)(&self.observer, failure)
     }
 
-    fn halted(&mut self, halt: Halt<O::Stop>) -> Result<(), O::Stop> {
-        match halt {
-            Halt::Failure(failure) => self.failure(*failure),
-            Halt::Stop(stop) => Err(stop),
+    fn on_step_error(&mut self, error: StepError<O::Stop>) -> Result<(), O::Stop> {
+        match error {
+            StepError::Failure(failure) => self.failure(*failure),
+            StepError::Stop(stop) => Err(stop),
         }
     }
 
     /// Returns the next entry of a directory that can be copied and that the rules do not exclude.
-    async fn next(&mut self, frame: &mut Frame) -> Result<Option<Item>, Halt<O::Stop>> {
+    async fn next(&mut self, frame: &mut Frame) -> Result<Option<Item>, StepError<O::Stop>> {
         loop {
             let Some(Listed { name, metadata }) = frame.from.next().await? else {
                 while let (Some(extraneous), Entries::Listed(there)) =
@@ -316,7 +316,7 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
             let metadata = match metadata {
                 Ok(metadata) => metadata,
                 Err(error) => {
-                    self.failure(failed(&from, error)).map_err(Halt::Stop)?;
+                    self.failure(failed(&from, error)).map_err(StepError::Stop)?;
                     continue;
                 }
             };
@@ -328,7 +328,7 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
             let is_link = kind(&metadata) == Some(MetadataKind::Symlink);
             if is_special(&metadata) || is_link && (from.is_base() || frame.to.is_base()) {
                 self.counters.add(&self.counters.special, 1);
-                self.observer.on_special(&from.label()).map_err(Halt::Stop)?;
+                self.observer.on_special(&from.label()).map_err(StepError::Stop)?;
                 continue;
             }
             if kind(&metadata) == Some(MetadataKind::File) {
@@ -351,7 +351,7 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
         mut rules: DirectoryRules,
         marker: Option<CopyMarker>,
         extraneous: Extraneous,
-    ) -> Result<Frame, Halt<O::Stop>> {
+    ) -> Result<Frame, StepError<O::Stop>> {
         let Item { from, metadata, to, there, skip, directory: parent, .. } = item;
         let is_there = there.metadata().is_some_and(is_directory);
         if there.metadata().is_some() && !is_there {
@@ -360,7 +360,7 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
         add_gitignore(&from, &mut rules).await?;
         let remote = from.remote().zip(to.remote());
         let is_sorted = remote.is_some();
-        let list = |directory: &Place| {
+        let list = |directory: &CopyEndpoint| {
             let directory = directory.clone();
             async move { if is_sorted { Listing::sorted(directory).await } else { Listing::new(directory).await } }
         };
@@ -373,7 +373,7 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
                 _ if self.observer.is_dry_run() => Ok(!is_there),
                 (Some((from, to)), _) if is_there => {
                     if self.existing == ExistingDirectories::Resume {
-                        take_up(from, to, there.metadata()).await?;
+                        resume_directory(from, to, there.metadata()).await?;
                     }
                     Ok(false)
                 }
@@ -426,7 +426,13 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
         Ok(Frame { from: reading?, to, there, is_marked, rules, skip, directory, extraneous })
     }
 
-    fn directory(&self, from: &Place, to: &Place, metadata: &Metadata, mode: Option<u32>) -> Directory {
+    fn directory(
+        &self,
+        from: &CopyEndpoint,
+        to: &CopyEndpoint,
+        metadata: &Metadata,
+        mode: Option<u32>,
+    ) -> Directory {
         Directory {
             from: from.path().to_owned(),
             to: to.clone(),
@@ -462,7 +468,7 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
         let Some(directory) = directory.and_then(Arc::into_inner) else { return };
         let observer = Arc::clone(&self.observer);
         self.jobs.spawn(async move {
-            let outcome = directory.complete(&*observer).await.map_err(Halt::from);
+            let outcome = directory.complete(&*observer).await.map_err(StepError::from);
             Ended { directory: directory.parent, outcome }
         });
     }
@@ -477,11 +483,11 @@ impl<'a, O: CopyObserver> Copier<'a, O> {
                 self.release(directory);
                 match outcome {
                     Ok(()) => Ok(()),
-                    Err(Halt::Failure(failure)) => {
+                    Err(StepError::Failure(failure)) => {
                         self.is_incomplete = true;
                         (self.report)(&self.observer, *failure)
                     }
-                    Err(Halt::Stop(stop)) => Err(stop),
+                    Err(StepError::Stop(stop)) => Err(stop),
                 }
             }
             Some(Err(failed)) => match failed.try_into_panic() {
@@ -515,10 +521,10 @@ fn closed_mode(mode: Option<u32>) -> Option<u32> {
 pub(super) fn did<O: CopyObserver>(
     observer: &O,
     action: CopyAction,
-    from: &Place,
-    to: &Place,
-) -> Result<(), Halt<O::Stop>> {
-    observer.on_action(action, &from.label(), &to.label()).map_err(Halt::Stop)
+    from: &CopyEndpoint,
+    to: &CopyEndpoint,
+) -> Result<(), StepError<O::Stop>> {
+    observer.on_action(action, &from.label(), &to.label()).map_err(StepError::Stop)
 }
 
 impl Directory {

@@ -138,7 +138,7 @@ impl Meter {
     }
 }
 
-/// What was done with a file or link.
+/// The outcome of copying a file or link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     File { bytes: u64 },

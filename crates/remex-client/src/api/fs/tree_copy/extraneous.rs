@@ -1,7 +1,7 @@
 //! Deletes the entries of a destination that its source does not have, after everything was copied.
 //!
-//! The names come from the very walk that copied the tree, so nothing is deleted that this walk has not missed in the
-//! source. No symbolic link is followed, even one created meanwhile. Start at [`Deletion`].
+//! The names come from the same walk that copied the tree, so only entries that it did not find in the source are
+//! deleted. No symbolic link is followed, even one created meanwhile. Start at [`Deletion`].
 
 use std::{
     ffi::OsString,
@@ -16,10 +16,10 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
     CopyFailure, CopyMarker, CopyObserver, CopyPath, CopyProblem,
-    copier::{Halt, JOBS},
+    copier::{JOBS, StepError},
+    endpoint::CopyEndpoint,
     failed, is_directory, kind,
     listing::{Listed, Listing, add_gitignore},
-    place::Place,
     rules::DirectoryRules,
     time,
 };
@@ -123,7 +123,7 @@ impl Deletion {
             {
                 let times = Times::default().modified(modified);
                 if let Err(error) = directory.fs.set_times(&directory.path, times).await {
-                    observer.on_failure(failed(&Place::Remote(directory), error).without_path())?;
+                    observer.on_failure(failed(&CopyEndpoint::Remote(directory), error).without_path())?;
                 }
             }
         }
@@ -230,25 +230,27 @@ impl<O: CopyObserver> Work<O> {
             let mut pending = Pending::default();
             let walk = async {
                 // What these files exclude was excluded while the source had the directory.
-                let place = Place::Remote(path.clone());
+                let place = CopyEndpoint::Remote(path.clone());
                 add_gitignore(&place, &mut rules).await?;
                 let mut listing = Listing::sorted(place).await?;
                 while let Some(Listed { name, metadata }) = listing.next().await? {
                     let metadata =
-                        metadata.map_err(|error| failed(&Place::Remote(path.join(&name)), error))?;
+                        metadata.map_err(|error| failed(&CopyEndpoint::Remote(path.join(&name)), error))?;
                     if rules.exclude(&name, is_directory(&metadata)) {
                         pending.keeps_something.store(true, Relaxed);
                         continue;
                     }
                     let (entry, kind) = (path.join(&name), EntryKind::of(&metadata));
-                    self.delete(&mut pending, entry, kind, rules.enter(&name)).await.map_err(Halt::Stop)?;
+                    self.delete(&mut pending, entry, kind, rules.enter(&name))
+                        .await
+                        .map_err(StepError::Stop)?;
                 }
                 Ok(())
             };
             match walk.await {
                 Ok(()) => {}
-                Err(Halt::Stop(stop)) => return Err(stop),
-                Err(Halt::Failure(failure)) => {
+                Err(StepError::Stop(stop)) => return Err(stop),
+                Err(StepError::Failure(failure)) => {
                     pending.keeps_something.store(true, Relaxed);
                     let problem = match failure.problem {
                         CopyProblem::Failed(error) => CopyProblem::NotDeleted(error),

@@ -9,11 +9,11 @@ use tokio::sync::Semaphore;
 
 use super::{
     CopyAction, CopyObserver, CopyPath, CopyProblem, Failure, PERMISSIONS, SMALL, SkipUnchanged,
-    copier::{Directory, Halt, did},
+    copier::{Directory, StepError, did},
     counters::{Counters, Meter, Outcome},
     download::download,
+    endpoint::{CopyEndpoint, Occupant},
     failed, is_directory, is_same, is_special, kind, modified,
-    place::{Occupant, Place},
     upload::upload,
 };
 use crate::{
@@ -24,9 +24,9 @@ use crate::{
 
 /// One entry to copy.
 pub(super) struct Item {
-    pub(super) from: Place,
+    pub(super) from: CopyEndpoint,
     pub(super) metadata: Metadata,
-    pub(super) to: Place,
+    pub(super) to: CopyEndpoint,
     pub(super) there: Occupant,
     pub(super) skip: SkipUnchanged,
     /// Whether it was named explicitly, so that its directory may be reached through links.
@@ -41,7 +41,7 @@ impl Item {
         observer: &O,
         large: &Semaphore,
         counters: &Arc<Counters>,
-    ) -> Result<(), Halt<O::Stop>> {
+    ) -> Result<(), StepError<O::Stop>> {
         observer.on_started(&self.from.label());
         counters.begin(self.from.path());
         let kind = kind(&self.metadata);
@@ -87,7 +87,7 @@ impl Item {
         &self,
         observer: &O,
         counters: &Arc<Counters>,
-    ) -> Result<(), Halt<O::Stop>> {
+    ) -> Result<(), StepError<O::Stop>> {
         let Self { from, metadata, to, .. } = self;
         if !observer.is_dry_run() {
             let mut meter = Meter::new(counters);
@@ -103,12 +103,14 @@ impl Item {
                 }
             };
             let copied = match (from, to) {
-                (Place::Remote(from), Place::Remote(to)) => {
+                (CopyEndpoint::Remote(from), CopyEndpoint::Remote(to)) => {
                     self.transfer(from, to, observer, &mut note).await
                 }
-                (Place::Local(from), Place::Remote(to)) => upload(from, to, &mut note).await,
-                (Place::Remote(from), Place::Local(to)) => download(from, metadata, to, &mut note).await,
-                (Place::Local(_), Place::Local(_)) => {
+                (CopyEndpoint::Local(from), CopyEndpoint::Remote(to)) => upload(from, to, &mut note).await,
+                (CopyEndpoint::Remote(from), CopyEndpoint::Local(to)) => {
+                    download(from, metadata, to, &mut note).await
+                }
+                (CopyEndpoint::Local(_), CopyEndpoint::Local(_)) => {
                     Err(usage("cannot copy from this host to itself", "connect to a server in this process"))
                 }
             };
@@ -156,7 +158,7 @@ impl Item {
         &mut self,
         observer: &O,
         counters: &Counters,
-    ) -> Result<(), Halt<O::Stop>> {
+    ) -> Result<(), StepError<O::Stop>> {
         let target = self.from.read_link().await.map_err(|error| failed(&self.from, error))?;
         if self.has_target(&target).await {
             counters.finish(Outcome::Unchanged);
@@ -201,7 +203,7 @@ impl Item {
         &self,
         observer: &O,
         counters: &Arc<Counters>,
-    ) -> Result<(), Halt<O::Stop>> {
+    ) -> Result<(), StepError<O::Stop>> {
         let Self { from, metadata, to, .. } = self;
         if !observer.is_dry_run() && !to.is_base() {
             self.update().await.map_err(|error| failed(from, error))?;
@@ -233,7 +235,7 @@ impl Item {
 }
 
 /// Returns whether two files have the same content.
-pub(super) async fn has_same_content(from: &Place, to: &Place) -> bool {
+pub(super) async fn has_same_content(from: &CopyEndpoint, to: &CopyEndpoint) -> bool {
     let hashes = tokio::join!(from.hash(), to.hash());
     matches!(hashes, (Ok(from), Ok(to)) if from == to)
 }

@@ -40,7 +40,11 @@ pub(super) async fn make_marked(to: &CopyPath, marker: &CopyMarker) -> Result<()
 }
 
 /// Prepares a directory of an earlier copy: removes the leftovers of a killed one, and makes it writable.
-pub(super) async fn take_up(from: &CopyPath, to: &CopyPath, there: Option<&Metadata>) -> Result<(), Error> {
+pub(super) async fn resume_directory(
+    from: &CopyPath,
+    to: &CopyPath,
+    there: Option<&Metadata>,
+) -> Result<(), Error> {
     let fs = &to.fs;
     if let Some(mode) = there.and_then(|there| there.mode).filter(|mode| mode & OWNER != OWNER) {
         fs.set_permissions(&to.path, mode & (PERMISSIONS | STICKY) | OWNER).without_links().await?;
@@ -114,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_transfers_leave_is_a_leftover() {
+    fn only_temporary_files_of_transfers_are_leftovers() {
         let parse = |name: &str| Leftover::parse(OsStr::new(name));
         assert_eq!(parse(".a.remex-0123456789abcdef"), Some(Leftover::Whole));
         assert_eq!(parse(".a.remex-b.remex-part"), Some(Leftover::Part { of: "a.remex-b".into() }));

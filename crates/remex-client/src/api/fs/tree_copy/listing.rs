@@ -7,9 +7,9 @@ use std::{
 };
 
 use super::{
-    CopyObserver, CopyPath, CopyProblem, DEEPEST, Failure, Filter, failed, is_directory, is_special, kind,
-    local,
-    place::Place,
+    CopyObserver, CopyPath, CopyProblem, DEEPEST, Failure, Filter,
+    endpoint::CopyEndpoint,
+    failed, is_directory, is_special, kind, local,
     rules::{DirectoryRules, TreeRules},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 
 /// The entries of a directory, read one page at a time.
 pub(super) struct Listing {
-    pub(super) directory: Place,
+    pub(super) directory: CopyEndpoint,
     entries: Entries,
     /// An entry that was taken from the page but not returned yet.
     ahead: Option<(OsString, Metadata)>,
@@ -40,11 +40,11 @@ pub(super) struct Listed {
 
 impl Listing {
     /// Reads the first page of a directory, in any order.
-    pub(super) async fn new(directory: Place) -> Result<Self, Failure> {
+    pub(super) async fn new(directory: CopyEndpoint) -> Result<Self, Failure> {
         let opening = async {
             match &directory {
-                Place::Local(path) => Ok(Entries::Local(local::Entries::open(path).await?)),
-                Place::Remote(at) => {
+                CopyEndpoint::Local(path) => Ok(Entries::Local(local::Entries::open(path).await?)),
+                CopyEndpoint::Remote(at) => {
                     let mut pages = at.fs.read_dir_pages(&at.path)?;
                     let page = pages.next().await?.unwrap_or_default().into_iter();
                     Ok(Entries::Remote { at: at.clone(), pages, page })
@@ -56,7 +56,7 @@ impl Listing {
     }
 
     /// Reads the first page of a directory that has to be sorted by name.
-    pub(super) async fn sorted(directory: Place) -> Result<Self, Failure> {
+    pub(super) async fn sorted(directory: CopyEndpoint) -> Result<Self, Failure> {
         Ok(Self { last: Some(OsString::new()), ..Self::new(directory).await? })
     }
 
@@ -131,7 +131,10 @@ async fn next_remote(
 }
 
 /// Counts the files and bytes to copy. Errors are ignored: the copy itself reports them.
-pub(super) async fn count<O: CopyObserver>(roots: Vec<(Place, Metadata, TreeRules)>, observer: Arc<O>) {
+pub(super) async fn count<O: CopyObserver>(
+    roots: Vec<(CopyEndpoint, Metadata, TreeRules)>,
+    observer: Arc<O>,
+) {
     for (root, metadata, rules) in roots {
         if !metadata.is_directory {
             observer.on_counted(1, metadata.size);
@@ -148,7 +151,7 @@ pub(super) async fn count<O: CopyObserver>(roots: Vec<(Place, Metadata, TreeRule
 
 /// Passes everything to copy to `counted`, except directories.
 pub(in crate::api::fs) async fn count_tree(
-    root: Place,
+    root: CopyEndpoint,
     rules: TreeRules,
     filter: Option<Filter<'_>>,
     mut counted: impl FnMut(&Metadata),
@@ -177,13 +180,19 @@ pub(in crate::api::fs) async fn count_tree(
     }
 }
 
-async fn open(directory: Place, mut rules: DirectoryRules) -> Result<(Listing, DirectoryRules), Failure> {
+async fn open(
+    directory: CopyEndpoint,
+    mut rules: DirectoryRules,
+) -> Result<(Listing, DirectoryRules), Failure> {
     add_gitignore(&directory, &mut rules).await?;
     Ok((Listing::new(directory).await?, rules))
 }
 
 /// Adds the `.gitignore` file of a directory to its rules, if they use it.
-pub(super) async fn add_gitignore(directory: &Place, rules: &mut DirectoryRules) -> Result<(), Failure> {
+pub(super) async fn add_gitignore(
+    directory: &CopyEndpoint,
+    rules: &mut DirectoryRules,
+) -> Result<(), Failure> {
     if rules.use_gitignore_files() {
         let content = directory.gitignore().await.map_err(|error| failed(directory, error))?;
         if let Some(content) = content {

@@ -1,4 +1,4 @@
-//! Commands that are run again when they end, or when somebody asks for it.
+//! Commands that are restarted when they end, or on request.
 
 use remex_proto::process::Restart;
 

@@ -16,7 +16,7 @@ use crate::{
     core::event_queue::{EventQueue, History},
 };
 
-/// The terminal that programs are told to draw for; nearly every terminal emulator understands it.
+/// The default terminal type of programs; nearly every terminal emulator understands it.
 const DEFAULT_TERM: &str = "xterm-256color";
 
 impl Command {

@@ -79,7 +79,7 @@ async fn end(link: Link) {
 const DEADLINE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn a_program_speaks_on_its_streams_with_the_environment_and_directory_it_was_given() {
+async fn a_program_runs_with_the_given_environment_and_directory() {
     let directory = tempfile::tempdir().unwrap();
     let cwd = directory.path().canonicalize().unwrap();
     let mut program =
@@ -242,7 +242,7 @@ async fn a_program_that_floods_standard_error_is_ended_in_time() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_start_says_why() {
+async fn a_program_that_does_not_start_states_the_cause() {
     let directory = tempfile::tempdir().unwrap();
     let plain = directory.path().join("plain");
     fs::write(&plain, "").unwrap();

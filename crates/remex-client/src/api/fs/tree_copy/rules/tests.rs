@@ -26,7 +26,7 @@ fn is_excluded(patterns: &[&str], files: &[(&str, &str)], path: &[u8]) -> bool {
 }
 
 #[test]
-fn patterns_mean_what_they_mean_to_git() {
+fn patterns_match_like_those_of_git() {
     // The pattern, what it excludes, and what it does not.
     let table: &[(&str, &[&str], &[&str])] = &[
         ("target", &["target", "target/", "a/target", "target/x", "a/target/b"], &["targets", "my-target"]),

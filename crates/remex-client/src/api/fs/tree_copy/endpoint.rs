@@ -1,6 +1,6 @@
 //! The two kinds of endpoint of a copy: a path on this host, and one on a remote host.
 //!
-//! Links are not followed, except by the methods for the root of a tree. Start at [`Place`].
+//! Links are not followed, except by the methods for the root of a tree. Start at [`CopyEndpoint`].
 
 use std::{
     ffi::OsStr,
@@ -27,14 +27,14 @@ use crate::{
 
 /// A path on one side of a copy.
 #[derive(Debug, Clone)]
-pub(in crate::api::fs) enum Place {
+pub(in crate::api::fs) enum CopyEndpoint {
     /// On this host.
     Local(PathBuf),
     /// On a remote host, which may be a server in this process.
     Remote(CopyPath),
 }
 
-impl Place {
+impl CopyEndpoint {
     pub(in crate::api::fs) fn path(&self) -> &Path {
         match self {
             Self::Local(path) => path,
