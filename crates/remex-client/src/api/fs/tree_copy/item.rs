@@ -73,7 +73,7 @@ impl Item {
     }
 
     /// Checks that the destination is no directory, pipe, socket or device, as far as that is known.
-    fn check_replaceable<S>(&self) -> Result<(), Halt<S>> {
+    fn check_replaceable<S>(&self) -> Result<(), StepError<S>> {
         let to = || self.to.label();
         let problem = match self.there.metadata() {
             Some(there) if is_directory(there) => CopyProblem::DirectoryExists { to: to() },
