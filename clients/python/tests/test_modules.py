@@ -38,9 +38,9 @@ def imports_by_name(text: str) -> bool:
     """Returns whether a file imports modules by names that only running it tells."""
     names = {"import_module", "__import__"}
     return any(
-        isinstance(node, ast.Name) and node.id in names
-        or isinstance(node, ast.Attribute) and node.attr in names
-        or isinstance(node, ast.alias) and node.name in names
+        (isinstance(node, ast.Name) and node.id in names)
+        or (isinstance(node, ast.Attribute) and node.attr in names)
+        or (isinstance(node, ast.alias) and node.name in names)
         for node in ast.walk(ast.parse(text))
     )
 
