@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -70,6 +71,28 @@ def test_loops_over_the_same_lines_share_them() -> None:
     batch = next(batches)
     assert (batch.texts, batch.stream, batch.seq, batch.is_continued) == (["cd"], "stdout", 2, False)
     assert [list(first), list(second), list(batches)] == [[], [], []]
+
+
+def test_threads_that_share_lines_lose_none() -> None:
+    count = 20_000
+    seen: list[int] = []
+    lines = lines_of(Source([*(Chunk(number, "stdout", b"%d\n" % number) for number in range(1, count + 1))]))
+
+    def loop() -> None:
+        seen.extend(int(line.text) for line in lines)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=loop, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a loop over lines does not end"
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(seen) == list(range(1, count + 1))
 
 
 def test_long_lines_come_in_pieces() -> None:

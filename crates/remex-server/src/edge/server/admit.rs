@@ -327,13 +327,13 @@ impl Server {
         match error {
             NotUpgraded::Tls => self.on_unauthenticated(peer, "TLS on a port without it"),
             NotUpgraded::Answered { status: 403 } => {
-                self.on_unauthenticated(peer, "the origin is not allowed")
+                self.on_unauthenticated(peer, "the origin is not allowed");
             }
             NotUpgraded::Answered { status: 421 } => {
-                self.on_unauthenticated(peer, "the host name is not allowed")
+                self.on_unauthenticated(peer, "the host name is not allowed");
             }
             NotUpgraded::Answered { status: 408 } => {
-                self.on_unauthenticated(peer, "the request took too long")
+                self.on_unauthenticated(peer, "the request took too long");
             }
             _ => {}
         }
