@@ -251,11 +251,11 @@ impl KeeperLink {
             lost = self.receive(&stream) => lost,
             lost = self.send_rest(&stream) => lost,
         };
+        // First, so that nothing that finds no connection takes this one for a new one.
+        self.linked.send_replace(None);
         let mut connection = self.connection();
         connection.stream = None;
         connection.unsent.clear();
-        drop(connection);
-        self.linked.send_replace(None);
         lost
     }
 

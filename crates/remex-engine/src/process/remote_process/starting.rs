@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use remex_proto::{ErrorKind, RpcError};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{ConfinementLevel, Remote, RemoteProcess, ServerAudience, StartAnswer, lost_start, too_long};
 use crate::{
@@ -18,14 +18,11 @@ use crate::{
 /// How long the keeper has for the deletion of a log before the start is tried again.
 const DELETION_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a start waits for a connection to the keeper.
+/// How long a start waits for a connection to the keeper, and is sent again over new ones.
 pub(super) const LINK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the keeper has for a start before it is asked whether it responds at all.
 const START_PATIENCE: Duration = Duration::from_secs(6);
-
-/// How often a start is sent that may not have arrived.
-const MAX_ATTEMPTS: usize = 3;
 
 /// The outcome of one attempt to start a process.
 enum Attempted {
@@ -41,16 +38,18 @@ impl<A: ServerAudience> RemoteProcess<A> {
         message: ToKeeper,
         confined: ConfinementLevel,
     ) -> StartAnswer {
-        let mut attempts = 0;
+        let mut deadline = None;
         loop {
             match self.try_start_in_keeper(&message, confined).await {
                 Attempted::Answered(Err(StartFailure::Other(failure)))
                     if failure.is_disk_full() && self.make_space().await => {}
                 Attempted::Answered(answer) => return answer,
                 Attempted::NotArrived => {
-                    attempts += 1;
+                    // However often the connection ends: as long as it comes back, the next attempt may arrive.
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + LINK_PATIENCE);
                     let Remote { link, .. } = &self.kind;
-                    if attempts == MAX_ATTEMPTS || !link.linked_within(LINK_PATIENCE).await {
+                    let remaining = deadline.saturating_duration_since(Instant::now());
+                    if remaining.is_zero() || !link.linked_within(remaining).await {
                         return Err(if link.is_lost() { lost_start() } else { unreachable_keeper() });
                     }
                 }
