@@ -45,10 +45,11 @@ struct Told {
 /// Reads until the second process has sent all its output; returns what came of each, in the order of the events.
 fn read_both(reader: &mut Reader) -> [Told; 2] {
     let (mut told, mut index, mut seen) = (<[Told; 2]>::default(), 0, 0);
-    while told[1].bytes < TOTAL {
+    while told[1].bytes + told[1].missing < TOTAL {
         let message = reader.next();
         let (method, params) = (message["method"].as_str().unwrap_or_default(), &message["params"]);
-        if params["seq"] == 1 && seen > 1 {
+        // The first of the second process may be a gap, too.
+        if (params["seq"] == 1 || params["fromSeq"] == 1) && seen > 1 {
             assert_eq!(told[0].ends.last().map(String::as_str), Some("process/closed"), "{:?}", told[0]);
             (index, seen) = (1, 0);
         }
