@@ -3,13 +3,10 @@
 
 use std::{path::Path, process::Command};
 
+/// One test, because both share a target directory, and a test that waits for the other would hold up the rest.
 #[test]
-fn the_workspace_has_no_lints() {
+fn the_workspace_has_no_lints_and_the_client_compiles_for_other_platforms_and_with_each_feature() {
     check("lints");
-}
-
-#[test]
-fn the_client_compiles_for_other_platforms_and_with_each_feature() {
     check("targets");
 }
 
