@@ -158,6 +158,39 @@ async fn nothing_is_lost_or_duplicated_when_the_keeper_link_is_lost_at_any_momen
     survive(Fate::CutOff, number_from("REMEX_TEST_CUTS", CUTS)).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn starts_outlast_many_lost_keeper_links() {
+    let host = DurableHost::start();
+    let client = host.connect(Options::default()).await;
+    let mut starts = JoinSet::new();
+    let (completed, mut completions) = tokio::sync::mpsc::channel(1);
+    for number in 0..8 {
+        let (client, completed) = (client.clone(), completed.clone());
+        starts.spawn(async move {
+            for count in 0..15 {
+                let word = format!("{number} {count}");
+                let process =
+                    in_time("a start", Command::shell(format!("echo {word}")).start(&client)).await.unwrap();
+                let output = in_time("output", process.wait_with_output()).await.unwrap();
+                assert_eq!(output.stdout, format!("{word}\n").as_bytes());
+                let _ = completed.send(()).await;
+            }
+        });
+    }
+    drop(completed);
+    // Many links in a row, and then as much time as one start takes.
+    while in_time("a completed start", completions.recv()).await.is_some() {
+        for _ in 0..10 {
+            host.cut_link();
+            tokio::task::yield_now().await;
+        }
+    }
+    while let Some(ended) = starts.join_next().await {
+        ended.unwrap_or_else(|error| panic!("{error}\n{}", host.said()));
+    }
+    client.end().await.unwrap();
+}
+
 /// Runs processes of all kinds while something happens to their server again and again.
 async fn survive(fate: Fate, times: u64) {
     let seed = number_from("REMEX_TEST_SEED", 17);
