@@ -18,8 +18,11 @@ use crate::{
 /// How long the keeper has for the deletion of a log before the start is tried again.
 const DELETION_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a start waits for a connection to the keeper, and is sent again over new ones.
+/// How long a start waits for a connection to the keeper.
 pub(super) const LINK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a start is sent again over new connections.
+const RESEND_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long the keeper has for a start before it is asked whether it responds at all.
 const START_PATIENCE: Duration = Duration::from_secs(6);
@@ -46,10 +49,9 @@ impl<A: ServerAudience> RemoteProcess<A> {
                 Attempted::Answered(answer) => return answer,
                 Attempted::NotArrived => {
                     // However often the connection ends: as long as it comes back, the next attempt may arrive.
-                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + LINK_PATIENCE);
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + RESEND_PATIENCE);
                     let Remote { link, .. } = &self.kind;
-                    let remaining = deadline.saturating_duration_since(Instant::now());
-                    if remaining.is_zero() || !link.linked_within(remaining).await {
+                    if Instant::now() >= deadline || !link.linked_within(LINK_PATIENCE).await {
                         return Err(if link.is_lost() { lost_start() } else { unreachable_keeper() });
                     }
                 }
