@@ -25,13 +25,6 @@ mod edge;
 #[cfg(test)]
 mod tests;
 
-pub use remex_process::{
-    Rlimit, Rlimits, Supervised, TerminalState, adopt_orphans, defer_signals, exec_command_with_fds,
-    exit_by_signal, ignore_faults, raise_file_limit, reap_orphans, replay_deferred_signals,
-    return_large_blocks, run_with_timeout, spare_address_space, spawn_own, take_inherited_fd,
-    unblock_signals_after_exec,
-};
-
 pub use config::{Config, HostInfo, MetricsAccess, Proxies, Trust};
 pub use edge::server::{CreateError, Server};
 pub use peers::socket_owner::check_unconfined;

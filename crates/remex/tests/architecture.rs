@@ -16,7 +16,7 @@ use layers::LAYERS;
 use serde_json::Value;
 
 /// Who may use whom, complete; the crates at the edge that nothing depends on are free in what they use.
-const ARROWS: [(&str, &str); 49] = [
+const ARROWS: [(&str, &str); 50] = [
     // Errors, requests and the limits of a log, in the types of the wire; only where there is a server.
     ("remex-base", "remex-proto"),
     ("remex-rpc", "remex-proto"),
@@ -86,6 +86,8 @@ const ARROWS: [(&str, &str); 49] = [
     ("remex-cli", "remex-base"),
     // The program keeps, and collects logs that no server has.
     ("remex-cli", "remex-engine"),
+    // What the program does about its own process: signals, its end, its terminal, the handover.
+    ("remex-cli", "remex-process"),
     // The program serves.
     ("remex-cli", "remex-server"),
     ("remex-cli", "remex-client"),

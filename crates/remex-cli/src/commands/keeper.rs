@@ -37,9 +37,9 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
         // The server logs its processes, and this log is never rotated.
         .with_env_filter(EnvFilter::new("info,remex_server::engine=warn"))
         .init();
-    remex_server::raise_file_limit();
-    remex_server::return_large_blocks();
-    remex_server::spare_address_space();
+    remex_process::raise_file_limit();
+    remex_process::return_large_blocks();
+    remex_process::spare_address_space();
     let runtime = runtime::build(
         Builder::new_current_thread().enable_all().event_interval(1).max_blocking_threads(4),
         1,
@@ -47,7 +47,7 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
     let kept = runtime.block_on(async {
         let terminated = terminated();
         // The program before this one may have blocked them.
-        remex_server::unblock_signals_after_exec();
+        remex_process::unblock_signals_after_exec();
         let orphans = OrphanReaper::new();
         let keeper = remex_engine::run_keeper(
             remex::config_from_env().engine(),

@@ -22,14 +22,14 @@ impl OrphanReaper {
     /// Makes this program the parent of all orphans. Call it in a runtime, before anything is started.
     pub(super) fn new() -> io::Result<Self> {
         let ended = signal(SignalKind::child())?;
-        remex_server::adopt_orphans()?;
+        remex_process::adopt_orphans()?;
         Ok(Self { ended })
     }
 
     /// Reaps orphans as long as it is polled.
     pub(super) async fn run(mut self) -> Infallible {
         loop {
-            while remex_server::reap_orphans() {
+            while remex_process::reap_orphans() {
                 tokio::time::sleep(PAUSE).await;
             }
             tokio::time::sleep(PAUSE).await;

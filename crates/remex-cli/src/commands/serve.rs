@@ -89,7 +89,7 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     let can_reload = settings::file(flags)?.is_some() || config.audit.file.is_some();
     let early =
         [rustix::process::Signal::USR2, rustix::process::Signal::HUP].map(rustix::process::Signal::as_raw);
-    remex_server::defer_signals(if can_reload { &early } else { &early[..1] });
+    remex_process::defer_signals(if can_reload { &early } else { &early[..1] });
     let mut handed_over = handover::take()?;
     match flags.background {
         // It has left the terminal before.
@@ -109,9 +109,9 @@ pub(crate) fn run(flags: &Flags, exit_code: u8) -> Result<(), Failure> {
     };
     let Log { set_filter, spans } = log::start(&config.log)?;
     flags.base.check()?;
-    remex_server::raise_file_limit();
-    remex_server::return_large_blocks();
-    remex_server::spare_address_space();
+    remex_process::raise_file_limit();
+    remex_process::return_large_blocks();
+    remex_process::spare_address_space();
     let mut plan = plan(config, settings::file(flags)?, inherited)?;
     plan.handed_over = handed_over;
     plan.server.set_parent = spans.set_parent();
@@ -170,7 +170,7 @@ async fn serve(mut plan: Plan, flags: &Flags, set_log: SetLog) -> Result<Option<
     } else {
         None
     };
-    remex_server::replay_deferred_signals();
+    remex_process::replay_deferred_signals();
     let has_stdio = plan.greeting.has_stdio;
     let watches_stdin = flags.exit_on_stdin_close && !has_stdio;
     let stdin = if watches_stdin { Some(stdin_closed()?) } else { None };

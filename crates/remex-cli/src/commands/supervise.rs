@@ -16,7 +16,7 @@ use std::{
 };
 
 use remex_client::process::{Restart, RestartPolicy};
-use remex_server::{Rlimit, Rlimits, Supervised, TerminalState};
+use remex_process::{Rlimit, Rlimits, Supervised, TerminalState};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process_group};
 use tokio::{
     runtime::Builder,
@@ -84,12 +84,12 @@ pub(crate) fn run(flags: &Flags) -> Outcome {
     let runtime = runtime::build(Builder::new_current_thread().enable_all(), 1)?;
     match runtime.block_on(supervise(flags))? {
         End::Code(code) => Ok(code),
-        End::Signal(signal) => remex_server::exit_by_signal(signal),
+        End::Signal(signal) => remex_process::exit_by_signal(signal),
     }
 }
 
 async fn supervise(flags: &Flags) -> Result<End, Failure> {
-    remex_server::ignore_faults();
+    remex_process::ignore_faults();
     let mut signals = Signals::listen()?;
     let terminal = TerminalState::save();
     let (mut restarts, mut delay) = (0, FIRST_DELAY);

@@ -100,7 +100,7 @@ impl Handover {
         }
         command.args(std::env::args_os().skip(1)).env(VARIABLE, passed);
         let sockets: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
-        let error = remex_server::exec_command_with_fds(command, &sockets);
+        let error = remex_process::exec_command_with_fds(command, &sockets);
         cannot(&format!("execute `{}`", self.program.display()))(error)
     }
 
@@ -157,7 +157,7 @@ pub(super) fn take() -> Result<Option<HandedOver>, Failure> {
 }
 
 fn take_socket(number: RawFd) -> io::Result<Inherited> {
-    let socket = remex_server::take_inherited_fd(number)?;
+    let socket = remex_process::take_inherited_fd(number)?;
     Ok(match socket_domain(&socket)? {
         AddressFamily::UNIX => Inherited::Unix(socket.into()),
         _ => Inherited::Tcp(socket.into()),
@@ -183,7 +183,7 @@ impl HandedOver {
 pub(crate) fn version_of(program: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
     command.arg("--version");
-    match remex_server::run_with_timeout(command, VERSION_PATIENCE) {
+    match remex_process::run_with_timeout(command, VERSION_PATIENCE) {
         Ok((status, said)) if status.success() && said.starts_with("remex ") => Ok(said.trim().to_owned()),
         Ok((status, _)) if status.success() => Err(format!("`{}` is not remex", program.display())),
         Ok((status, _)) => Err(format!("`{} --version` ended with {status}", program.display())),

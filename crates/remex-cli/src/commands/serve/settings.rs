@@ -228,7 +228,7 @@ fn user(user: &User) -> Result<UserGrant, Failure> {
 fn uid_of(name: &str) -> Result<Option<u32>, Failure> {
     let mut command = std::process::Command::new("getent");
     command.args(["passwd", "--", name]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let output = remex_server::spawn_own(&mut command).and_then(Child::wait_with_output);
+    let output = remex_process::spawn_own(&mut command).and_then(Child::wait_with_output);
     let entries = match output {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
         Err(_) => fs::read_to_string("/etc/passwd").map_err(cannot("read /etc/passwd"))?,
