@@ -77,6 +77,8 @@ impl Drop for FilledSlots<'_> {
 mod tests {
     use std::io::Read as _;
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
     use super::*;
 
     #[test]
@@ -91,6 +93,10 @@ mod tests {
         rustix::io::ioctl_fionbio(&reader, true).unwrap();
         assert_eq!(reader.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
         drop(filled);
+        // A child that another test forks meanwhile has the writer until it executes its program.
+        let mut ended = [PollFd::new(&reader, PollFlags::IN)];
+        let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert_eq!(poll(&mut ended, Some(&patience)).unwrap(), 1, "the stream does not end");
         assert_eq!(reader.read(&mut [0]).unwrap(), 0, "it has ended");
     }
 }
