@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a target reports")]
 
+mod binary;
 mod log;
 mod message;
 mod sandbox;
@@ -13,6 +14,7 @@ mod stream;
 mod text;
 mod token;
 
+pub use binary::binary;
 pub use log::log;
 pub use message::message;
 pub use sandbox::{sandbox, sandbox_pattern};

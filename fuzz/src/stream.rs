@@ -26,9 +26,25 @@ pub fn lines(data: &[u8]) {
         found.extend(framer.by_ref());
     }
     found.extend(std::iter::from_fn(|| framer.finish()));
-    let whole: Vec<u8> = pieces.flatten().copied().collect();
+    let whole: Vec<u8> = pieces.clone().flatten().copied().collect();
     assert_eq!(found, lines_of(&whole, limit));
     assert_eq!(cut_into_lines(&whole, limit), found);
+    assert_eq!(mixed(limit, pieces), mixed(limit, [&whole[..]]), "with binary messages");
+}
+
+/// The lines, and the binary messages between them.
+fn mixed<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Line> {
+    let mut framer = LineFramer::new(limit);
+    framer.accept_binary();
+    let mut found = Vec::new();
+    for piece in pieces {
+        framer.push(piece);
+        found.extend(framer.by_ref());
+    }
+    found.extend(std::iter::from_fn(|| framer.finish()));
+    let is_short = |line: &Line| !matches!(line, Line::Message(message) if message.len() > limit);
+    assert!(found.iter().all(is_short));
+    found
 }
 
 /// What the rules say about the whole input at once.

@@ -1,5 +1,6 @@
 //! What all messages are made of.
 
+pub mod attachment;
 pub mod blob;
 pub mod error;
 pub mod flow;

@@ -8,8 +8,8 @@ mod base;
 mod envelope;
 
 pub use areas::{discovery, environment, fs, http, initialize, network, process, sandbox, session};
-pub use base::{blob, error, flow, path, trace};
-pub use envelope::{call, message, request};
+pub use base::{attachment, blob, error, flow, path, trace};
+pub use envelope::{binary, call, message, request};
 
 pub mod state;
 

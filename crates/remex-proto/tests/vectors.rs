@@ -2,8 +2,13 @@
 
 use std::{fs, path::Path};
 
+use bytes::Bytes;
 use remex_proto::{
-    Call, HostPath, Malformed, Message, MessageLimits, RpcError, message::OutputFrame, process,
+    Call, HostPath, Malformed, Message, MessageLimits, RpcError, ServerNote, attachment,
+    binary::{self, Binary},
+    fs as wire_fs,
+    message::OutputFrame,
+    process,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -110,12 +115,15 @@ struct Output {
     text: String,
 }
 
+fn bytes_of(hex: &str) -> Vec<u8> {
+    let digits: Vec<_> = hex.chars().map(|digit| digit.to_digit(16).unwrap()).collect();
+    digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).unwrap()).collect()
+}
+
 #[test]
 fn every_output_notification_matches_its_vector() {
     for Output { process_id, session_id, incarnation, seq, stream, hex, text } in vectors("output.jsonl") {
-        let digits: Vec<_> = hex.chars().map(|digit| digit.to_digit(16).unwrap()).collect();
-        let bytes: Vec<_> =
-            digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).unwrap()).collect();
+        let bytes = bytes_of(&hex);
         let (process, session) = (json!(process_id).to_string(), session_id.map(|id| json!(id).to_string()));
         let frame = OutputFrame {
             process_id: &process,
@@ -128,5 +136,71 @@ fn every_output_notification_matches_its_vector() {
         let mut out = Vec::new();
         frame.write(&mut out);
         assert_eq!(String::from_utf8(out).unwrap(), text);
+    }
+}
+
+#[derive(Deserialize)]
+struct BinaryVector {
+    about: String,
+    hex: String,
+    json: Option<Value>,
+    #[serde(default)]
+    error: String,
+}
+
+/// Decodes what a message says, as a client or a server would.
+fn decoded(json: &[u8]) -> Result<Value, String> {
+    let reason = |error: &dyn std::fmt::Display| error.to_string();
+    match Message::parse(json, MessageLimits::WIRE).map_err(|error| reason(&error))? {
+        Message::Request { method, params, .. } => {
+            let call = Call::parse(&method, params).map_err(|error| RpcError::from(error).to_string())?;
+            let mut body = b"{\"id\":0".to_vec();
+            call.write_body(&mut body);
+            Ok(serde_json::from_slice(&body).unwrap())
+        }
+        Message::Notification { method, params } => {
+            let note =
+                ServerNote::parse(&method, params).map_err(|error| RpcError::from(error).to_string())?;
+            Ok(json!(format!("{note:?}")))
+        }
+        Message::Response { outcome, .. } => {
+            let result = outcome.unwrap();
+            let shape: Value = serde_json::from_str(result).unwrap();
+            if shape.get("stdout").is_some() {
+                reply::<process::SnapshotReply>(result)
+            } else if shape.get("dataBase64").is_some() {
+                reply::<wire_fs::ReadFileReply>(result)
+            } else if shape.get("chunk").is_some() {
+                reply::<wire_fs::Block>(result)
+            } else {
+                Ok(shape)
+            }
+        }
+    }
+}
+
+fn reply<R: DeserializeOwned + serde::Serialize>(result: &str) -> Result<Value, String> {
+    let reply: R = serde_json::from_str(result).map_err(|error| error.to_string())?;
+    Ok(serde_json::to_value(reply).unwrap())
+}
+
+#[test]
+fn every_binary_message_matches_its_vector() {
+    for BinaryVector { about, hex, json, error } in vectors("binary.jsonl") {
+        let message = Bytes::from(bytes_of(&hex));
+        assert!(binary::is_binary(&message), "{about}");
+        let read =
+            Binary::parse(&message).map_err(|error| error.to_string()).and_then(|parsed| match parsed {
+                Binary::Output(output) => Ok(json!(format!("{:?}", ServerNote::from(output)))),
+                Binary::Message { json, attached } => attachment::with(attached, || decoded(&json)),
+            });
+        match (read, json) {
+            (Ok(read), Some(json)) => {
+                let expected = decoded(json.to_string().as_bytes()).unwrap();
+                assert_eq!(read, expected, "{about}");
+            }
+            (Err(read), None) => assert!(!error.is_empty() && read.contains(&error), "{about}: {read}"),
+            (read, _) => panic!("{about}: {read:?}"),
+        }
     }
 }

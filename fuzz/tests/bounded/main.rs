@@ -18,6 +18,11 @@ fn a_message_is_what_serde_json_makes_of_it_and_can_always_be_answered() {
 }
 
 #[test]
+fn a_binary_message_has_one_spelling() {
+    run("binary", 25_000, remex_fuzz::binary);
+}
+
+#[test]
 fn the_files_of_a_log_give_true_numbers_and_an_end() {
     run("log", 750, remex_fuzz::log);
 }

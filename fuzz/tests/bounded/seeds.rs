@@ -15,6 +15,13 @@ pub(crate) fn of(target: &str) -> Vec<Vec<u8>> {
                 json!({"id": 1, "method": call["method"], "params": call["params"]}).to_string().into()
             }));
         }
+        "binary" => {
+            seeds.extend(vectors("binary.jsonl").into_iter().map(|vector| {
+                let hex = vector["hex"].as_str().unwrap().as_bytes();
+                let byte = |digits: &[u8]| u8::from_str_radix(str::from_utf8(digits).unwrap(), 16).unwrap();
+                hex.chunks(2).map(byte).collect()
+            }));
+        }
         "host_path" => seeds.extend(texts("paths.jsonl")),
         _ => {}
     }

@@ -142,6 +142,8 @@ capabilities! {
     /// The client reports with `flow/consumed` how much output of each process it has consumed, and with
     /// `flow/bodyConsumed` the body of each HTTP stream.
     Consumed = "consumed";
+    /// Messages with bytes travel as binary messages, without base64, both ways.
+    BinaryFrames = "binaryFrames";
 }
 
 impl Capability {
@@ -338,7 +340,7 @@ mod tests {
 
     #[test]
     fn unknown_capabilities_are_ignored() {
-        let initialize = parse(r#"{"clientName":"","capabilities":["binaryFrames","cancel","acks"]}"#);
+        let initialize = parse(r#"{"clientName":"","capabilities":["timeTravel","cancel","acks"]}"#);
         assert_eq!(initialize.capabilities, Some([Capability::Cancel, Capability::Acks].into()));
         assert!(initialize.wants(Capability::Cancel) && !initialize.wants(Capability::ProcessGap));
         assert!(serde_json::from_str::<Initialize>(r#"{"clientName":"","capabilities":[1]}"#).is_err());

@@ -8,6 +8,8 @@ use base64::{Engine as _, decoded_len_estimate, engine::general_purpose::PAD};
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::attachment;
+
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 type Engine = base64::engine::Simd;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -59,19 +61,47 @@ impl fmt::Debug for Blob {
 
 impl Serialize for Blob {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !self.is_empty()
+            && let Some(offset) = attachment::attach(&self.0)
+        {
+            return (offset, self.len()).serialize(serializer);
+        }
         serializer.serialize_str(&ENGINE.encode(&self.0))
     }
 }
 
 impl<'de> Deserialize<'de> for Blob {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(BlobVisitor)
+        deserialize(deserializer, BlobVisitor)
     }
+}
+
+/// Decodes base64, or a reference to bytes beside the message if there are any.
+fn deserialize<'de, D: Deserializer<'de>, V: de::Visitor<'de>>(
+    deserializer: D,
+    visitor: V,
+) -> Result<V::Value, D::Error> {
+    if attachment::is_present() {
+        deserializer.deserialize_any(visitor)
+    } else {
+        deserializer.deserialize_str(visitor)
+    }
+}
+
+/// Returns the bytes that `[offset, length]` names.
+fn attached<'de, A: de::SeqAccess<'de>>(mut seq: A) -> Result<Blob, A::Error> {
+    let expected = "the offset and the length of attached bytes";
+    let offset = seq.next_element()?.ok_or_else(|| de::Error::invalid_length(0, &expected))?;
+    let len = seq.next_element()?.ok_or_else(|| de::Error::invalid_length(1, &expected))?;
+    if seq.next_element::<de::IgnoredAny>()?.is_some() {
+        return Err(de::Error::invalid_length(3, &expected));
+    }
+    attachment::take(offset, len).map(Blob).map_err(de::Error::custom)
 }
 
 struct BlobVisitor;
 
-impl de::Visitor<'_> for BlobVisitor {
+impl<'de> de::Visitor<'de> for BlobVisitor {
     type Value = Blob;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,6 +110,10 @@ impl de::Visitor<'_> for BlobVisitor {
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Blob, E> {
         decode(text).map_err(E::custom)
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, seq: A) -> Result<Blob, A::Error> {
+        attached(seq)
     }
 }
 
@@ -156,19 +190,22 @@ impl Eq for Encoded {}
 
 impl Serialize for Encoded {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let Content::Bytes(bytes) = &self.0 {
+            return bytes.serialize(serializer);
+        }
         serializer.serialize_str(&self.text())
     }
 }
 
 impl<'de> Deserialize<'de> for Encoded {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(EncodedVisitor)
+        deserialize(deserializer, EncodedVisitor)
     }
 }
 
 struct EncodedVisitor;
 
-impl de::Visitor<'_> for EncodedVisitor {
+impl<'de> de::Visitor<'de> for EncodedVisitor {
     type Value = Encoded;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -181,6 +218,10 @@ impl de::Visitor<'_> for EncodedVisitor {
         copy.try_reserve_exact(text.len()).map_err(no_memory)?;
         copy.push_str(text);
         Ok(Encoded(Content::Text(copy)))
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, seq: A) -> Result<Encoded, A::Error> {
+        attached(seq).map(|blob| Encoded(Content::Bytes(blob)))
     }
 }
 
@@ -234,6 +275,35 @@ mod tests {
         assert!(serde_json::from_str::<Blob>("null").is_err());
         assert!(serde_json::from_str::<Blob>("[1]").is_err());
         assert_eq!(serde_json::from_str::<Blob>(r#""\u0061GkK""#).unwrap(), Blob::from(&b"hi\n"[..]));
+    }
+
+    #[test]
+    fn attached_bytes_are_named_by_offset_and_length() {
+        let value = (Blob::from(&b"abc"[..]), Encoded::from(&b"de"[..]), Blob::default());
+        let (json, attached) = attachment::collect(|| serde_json::to_string(&value).unwrap());
+        assert_eq!(json, r#"[[0,3],[3,2],""]"#);
+        assert_eq!(attached, attachment::Attached { pieces: vec!["abc".into(), "de".into()], len: 5 });
+        let parse = |json: &str| {
+            attachment::with("abcde".into(), || serde_json::from_str::<(Blob, Encoded, Blob)>(json))
+        };
+        assert_eq!(parse(&json).unwrap(), value);
+        assert_eq!(parse(r#"["YWJj",[3,2],""]"#).unwrap(), value);
+        assert!(serde_json::from_str::<Blob>("[0,3]").is_err(), "nothing is attached");
+        assert_eq!(serde_json::to_string(&value.0).unwrap(), "\"YWJj\"");
+    }
+
+    #[test]
+    fn a_reference_to_bytes_that_are_not_attached_or_taken_is_refused() {
+        let error = |json: &str| {
+            let parsed = attachment::with("abcde".into(), || serde_json::from_str::<(Blob, Blob)>(json));
+            parsed.unwrap_err().to_string()
+        };
+        assert!(error("[[0,3],[3,3]]").contains("3 bytes at 3 exceed the 5 bytes attached"));
+        assert!(error("[[0,3],[2,1]]").contains("belong to an earlier member"));
+        assert!(error(&format!("[[0,3],[3,{}]]", u64::MAX)).contains("exceed"));
+        for wrong in ["[[0,3],[3]]", "[[0,3],[3,1,1]]", "[[0,3],[-1,1]]", "[[0,3],3]", "[[0,3],null]"] {
+            error(wrong);
+        }
     }
 
     #[test]

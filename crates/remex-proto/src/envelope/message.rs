@@ -227,6 +227,9 @@ pub enum Malformed {
     /// The member `trace` has the wrong type.
     #[error("`trace` must be null or an object with the strings `traceparent` and `tracestate`")]
     Trace,
+    /// Not a binary message that may be received here.
+    #[error("{0}")]
+    Binary(String),
     /// Neither a request, a notification nor a response.
     #[error("none of `method`, `result` and `error` is there")]
     Purpose,

@@ -7,22 +7,25 @@ use std::mem;
 use bytes::Bytes;
 use memchr::memchr;
 
+use crate::envelope::binary::{LINE_HEAD_LEN, LINE_MARK};
+
 /// The memory that an empty framer may keep, in bytes, so that an idle connection costs little.
 const KEPT_CAPACITY: usize = 4 * 1024;
 
 /// One line of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// A whole line without its terminator; never blank.
+    /// A whole line without its terminator, never blank; or a binary message without its head.
     Message(Bytes),
-    /// A line that exceeds the limit; the rest of it is skipped.
+    /// A line or binary message that exceeds the limit; the rest of it is skipped.
     TooLong,
 }
 
 /// Splits bytes into lines, however they were split in transit.
 ///
 /// A line ends with LF or CRLF. Blank lines are skipped. Take all lines after each read: then the framer
-/// holds at most one line of maximum length and the bytes read last.
+/// holds at most one line of maximum length and the bytes read last. Once [`LineFramer::accept_binary`] was called,
+/// there may be binary messages between the lines.
 ///
 /// ```
 /// use remex_proto::state::line_framer::{Line, LineFramer};
@@ -46,6 +49,7 @@ pub struct LineFramer {
     /// The longest line in bytes, without the terminator.
     max_len: usize,
     mode: Mode,
+    accepts_binary: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +57,26 @@ enum Mode {
     Collecting,
     /// The line at `start` is the rest of a line that was too long.
     Skipping,
+    /// So many bytes from `start` on are the rest of a binary message that was too long.
+    SkippingBytes(usize),
 }
 
 impl LineFramer {
     /// Returns a framer for lines of up to `max_len` bytes, not counting the terminator.
     pub fn new(max_len: usize) -> Self {
-        Self { buffer: Vec::new(), start: 0, searched: 0, max_len, mode: Mode::Collecting }
+        Self {
+            buffer: Vec::new(),
+            start: 0,
+            searched: 0,
+            max_len,
+            mode: Mode::Collecting,
+            accepts_binary: false,
+        }
+    }
+
+    /// From the next message on, one may be binary.
+    pub fn accept_binary(&mut self) {
+        self.accepts_binary = true;
     }
 
     /// Appends received bytes.
@@ -76,19 +94,30 @@ impl LineFramer {
         self.buffer.len() - self.start
     }
 
-    /// Drops the incomplete line because there is no memory for it; the rest of it is skipped.
+    /// Returns how long the incomplete line may become: as long as a binary message says, or as any line.
+    pub fn unfinished_max_len(&self) -> usize {
+        self.binary_len().map_or(self.max_len, |len| LINE_HEAD_LEN + len)
+    }
+
+    /// Drops the incomplete message because there is no memory for it; the rest of it is skipped.
     pub fn skip_unfinished(&mut self) {
+        self.mode = match self.binary_len() {
+            Some(len) => Mode::SkippingBytes(LINE_HEAD_LEN + len - self.unfinished_len()),
+            None => Mode::Skipping,
+        };
         self.start = self.buffer.len();
-        self.mode = Mode::Skipping;
         self.compact();
     }
 
     /// Returns the remaining lines at the end of the input, including an unterminated last line.
     ///
-    /// Call it until it returns `None`.
+    /// Call it until it returns `None`. An incomplete binary message is dropped.
     pub fn finish(&mut self) -> Option<Line> {
         self.next().or_else(|| {
             let end = self.buffer.len();
+            if self.begins_binary() {
+                self.start = end;
+            }
             let line = self.take_line(end, end);
             self.compact();
             line
@@ -112,16 +141,63 @@ impl LineFramer {
         if line.iter().all(u8::is_ascii_whitespace) {
             return None;
         }
+        Some(Line::Message(self.take_bytes(start, len, next)))
+    }
+
+    /// Takes `len` bytes from `start` on; the next message starts at `next`.
+    fn take_bytes(&mut self, start: usize, len: usize, next: usize) -> Bytes {
         // Only a line that fills most of the buffer takes it: so a small message never pins a large buffer,
         // and a large message is never in memory twice.
         if len < self.buffer.capacity() / 2 {
-            return Some(Line::Message(Bytes::copy_from_slice(line)));
+            return Bytes::copy_from_slice(&self.buffer[start..start + len]);
         }
         let rest = self.buffer[next..].to_vec();
         let whole = Bytes::from(mem::replace(&mut self.buffer, rest));
         self.start = 0;
         self.searched = 0;
-        Some(Line::Message(whole.slice(start..start + len)))
+        whole.slice(start..start + len)
+    }
+
+    /// Returns whether a binary message begins at `start`.
+    fn begins_binary(&self) -> bool {
+        self.accepts_binary
+            && self.mode == Mode::Collecting
+            && self.buffer.get(self.start) == Some(&LINE_MARK)
+    }
+
+    /// Returns the length of the binary message at `start`, if one begins there and its length has arrived.
+    fn binary_len(&self) -> Option<usize> {
+        if !self.begins_binary() {
+            return None;
+        }
+        let len = self.buffer[self.start..].get(1..LINE_HEAD_LEN)?;
+        Some(u32::from_be_bytes(len.try_into().expect("four bytes")) as usize)
+    }
+
+    /// Takes the binary message at `start`, or skips what is left of one; `None` if more bytes are needed.
+    fn take_binary(&mut self) -> Option<Line> {
+        let len = self.binary_len()?;
+        if len > self.max_len {
+            self.mode = Mode::SkippingBytes(LINE_HEAD_LEN + len);
+            return Some(Line::TooLong);
+        }
+        let start = self.start + LINE_HEAD_LEN;
+        let next = start + len;
+        if next > self.buffer.len() {
+            return None;
+        }
+        (self.start, self.searched) = (next, next);
+        Some(Line::Message(self.take_bytes(start, len, next)))
+    }
+
+    /// Drops what has arrived of a binary message that is skipped; returns whether all of it has.
+    fn has_skipped(&mut self) -> bool {
+        let Mode::SkippingBytes(rest) = self.mode else { return true };
+        let skipped = rest.min(self.unfinished_len());
+        self.start += skipped;
+        self.searched = self.start;
+        self.mode = if skipped < rest { Mode::SkippingBytes(rest - skipped) } else { Mode::Collecting };
+        self.mode == Mode::Collecting
     }
 
     /// Drops the incomplete line at `start` if it is too long already.
@@ -135,7 +211,7 @@ impl LineFramer {
         self.start = self.buffer.len();
         match mem::replace(&mut self.mode, Mode::Skipping) {
             Mode::Collecting => Some(Line::TooLong),
-            Mode::Skipping => None,
+            Mode::Skipping | Mode::SkippingBytes(_) => None,
         }
     }
 
@@ -158,14 +234,25 @@ impl Iterator for LineFramer {
     type Item = Line;
 
     fn next(&mut self) -> Option<Line> {
-        while let Some(found) = memchr(b'\n', &self.buffer[self.searched..]) {
+        let verdict = loop {
+            if !self.has_skipped() {
+                break None;
+            }
+            if self.begins_binary() {
+                match self.take_binary() {
+                    None => break None,
+                    message => return message,
+                }
+            }
+            let Some(found) = memchr(b'\n', &self.buffer[self.searched..]) else {
+                break self.check_unfinished();
+            };
             let end = self.searched + found;
             let line = self.take_line(end, end + 1);
             if line.is_some() {
                 return line;
             }
-        }
-        let verdict = self.check_unfinished();
+        };
         self.compact();
         verdict
     }
@@ -233,6 +320,69 @@ mod tests {
         assert!(framer.buffer.is_empty());
         framer.push(b"\nnext\n");
         assert_eq!(framer.next(), Some(Line::Message("next".into())));
+    }
+
+    /// A binary message of `len` bytes between lines.
+    fn binary(len: usize) -> Vec<u8> {
+        let head = [&[LINE_MARK][..], &u32::try_from(len).unwrap().to_be_bytes()].concat();
+        [head, vec![b'\n'; len]].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn binary_messages_between_lines_are_found_however_they_were_split(
+            kinds in vec(0..4u8, 0..20),
+            piece_lens in vec(1..40usize, 1..20),
+        ) {
+            let (mut input, mut expected) = (Vec::new(), Vec::new());
+            for kind in kinds {
+                let (bytes, line) = match kind {
+                    0 => (b"{\0\0}\r\n".to_vec(), Line::Message("{\0\0}".into())),
+                    1 => (b"\n123456789\n".to_vec(), Line::TooLong),
+                    2 => (binary(MAX_LEN), Line::Message(vec![b'\n'; MAX_LEN].into())),
+                    _ => (binary(30), Line::TooLong),
+                };
+                input.extend(bytes);
+                expected.push(line);
+            }
+            // The end of the input cuts it off.
+            input.extend(&binary(5)[..8]);
+            let mut framer = LineFramer::new(MAX_LEN);
+            framer.accept_binary();
+            let mut lines = Vec::new();
+            let mut rest = &input[..];
+            for &len in piece_lens.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let piece;
+                (piece, rest) = rest.split_at(len.min(rest.len()));
+                framer.push(piece);
+                lines.extend(framer.by_ref());
+                prop_assert!(framer.buffer.len() <= MAX_LEN + LINE_HEAD_LEN);
+            }
+            lines.extend(std::iter::from_fn(|| framer.finish()));
+            prop_assert_eq!(lines, expected);
+        }
+    }
+
+    #[test]
+    fn an_abandoned_binary_message_is_skipped_and_the_next_one_is_read() {
+        let mut framer = LineFramer::new(MAX_LEN);
+        framer.accept_binary();
+        framer.push(&binary(8)[..7]);
+        assert_eq!((framer.next(), framer.unfinished_len()), (None, 7));
+        framer.skip_unfinished();
+        framer.push(&binary(8)[7..]);
+        framer.push(b"next\n");
+        assert_eq!(framer.next(), Some(Line::Message("next".into())));
+    }
+
+    #[test]
+    fn binary_messages_are_lines_unless_they_are_accepted() {
+        let mut framer = LineFramer::new(MAX_LEN);
+        framer.push(b"\0\0\0\0\x01\n");
+        assert_eq!(framer.next(), Some(Line::Message(b"\0\0\0\0\x01"[..].into())));
     }
 
     #[test]

@@ -125,6 +125,13 @@ impl FrameReader {
         self
     }
 
+    /// Accepts binary messages between lines from the next message on; on a WebSocket every message may be binary.
+    pub fn accept_binary(&mut self) {
+        if let FrameDecoder::Lines(framer) = &mut self.decoder {
+            framer.accept_binary();
+        }
+    }
+
     /// Announces messages from another length on; the current one once more, if it becomes longer than this.
     pub fn announce_from(&mut self, long_len: usize) {
         self.long_len = long_len;
@@ -275,7 +282,7 @@ impl FrameDecoder {
     /// Returns the received length of the current message, and its maximum length.
     fn unfinished_len(&self, limit: usize) -> (usize, usize) {
         match self {
-            FrameDecoder::Lines(framer) => (framer.unfinished_len(), limit),
+            FrameDecoder::Lines(framer) => (framer.unfinished_len(), framer.unfinished_max_len().min(limit)),
             FrameDecoder::WebSocket(decoder) => decoder.unfinished_len(),
         }
     }

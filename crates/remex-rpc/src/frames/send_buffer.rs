@@ -1,8 +1,10 @@
 //! The bytes that one connection still has to send.
 
+use remex_proto::binary::{LINE_HEAD_LEN, LINE_MARK};
+
 use crate::{
     Framing, Role,
-    frames::websocket::{self, CLOSE, MAX_CONTROL_LEN, PING, PONG, TEXT},
+    frames::websocket::{self, BINARY, CLOSE, MAX_CONTROL_LEN, PING, PONG, TEXT},
 };
 
 /// The capacity that an idle buffer may keep.
@@ -61,18 +63,63 @@ impl SendBuffer {
         }
     }
 
+    /// Frames exactly what `encode` appends, `len` bytes, as one binary message; see [`remex_proto::binary`].
+    ///
+    /// # Panics
+    ///
+    /// If the message is longer than 4 GiB.
+    pub fn binary(&mut self, len: usize, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.forget_sent();
+        match self.framing {
+            Framing::Lines => {
+                self.bytes.reserve(LINE_HEAD_LEN + len);
+                self.line_head(len);
+                let start = self.bytes.len();
+                encode(&mut self.bytes);
+                debug_assert_eq!(
+                    self.bytes.len() - start,
+                    len,
+                    "the head of a binary message has its length"
+                );
+            }
+            Framing::WebSocket(role) => self.frame(role, BINARY, len, encode),
+        }
+    }
+
     /// Begins a text message of exactly `len` bytes, added by any number of calls of [`SendBuffer::append`] and ended
     /// by [`SendBuffer::finish`]. Nothing else may be added in between.
     ///
     /// For servers only: a client masks whole messages.
     pub fn begin(&mut self, len: usize) {
+        self.begin_frame(TEXT, len);
+    }
+
+    /// Begins a binary message of exactly `len` bytes like [`SendBuffer::begin`]; nothing ends it but its last byte.
+    ///
+    /// # Panics
+    ///
+    /// If the message is longer than 4 GiB.
+    pub fn begin_binary(&mut self, len: usize) {
+        self.begin_frame(BINARY, len);
+        if self.framing == Framing::Lines {
+            self.line_head(len);
+        }
+    }
+
+    fn begin_frame(&mut self, opcode: u8, len: usize) {
         self.forget_sent();
         if let Framing::WebSocket(role) = self.framing {
             debug_assert!(role == Role::Server, "a client masks whole messages");
             let start = self.bytes.len();
             self.bytes.resize(start + websocket::head_len(role, len), 0);
-            websocket::write_head(&mut self.bytes[start..], TEXT, len, None);
+            websocket::write_head(&mut self.bytes[start..], opcode, len, None);
         }
+    }
+
+    fn line_head(&mut self, len: usize) {
+        let len = u32::try_from(len).expect("messages are shorter than 4 GiB");
+        self.bytes.push(LINE_MARK);
+        self.bytes.extend_from_slice(&len.to_be_bytes());
     }
 
     /// Adds what `encode` appends to the message that was begun.
@@ -81,7 +128,7 @@ impl SendBuffer {
         encode(&mut self.bytes);
     }
 
-    /// Ends the message that was begun.
+    /// Ends the text message that was begun.
     pub fn finish(&mut self) {
         if self.framing == Framing::Lines {
             self.bytes.push(b'\n');
@@ -209,6 +256,14 @@ mod tests {
                 }
                 pieces.finish();
                 assert!(whole.pending() == pieces.pending(), "{framing:?}, {len} bytes");
+
+                let (mut whole, mut pieces) = (SendBuffer::new(framing), SendBuffer::new(framing));
+                whole.binary(len, |out| out.extend_from_slice(&text));
+                pieces.begin_binary(len);
+                for piece in text.chunks(1000) {
+                    pieces.append(|out| out.extend_from_slice(piece));
+                }
+                assert!(whole.pending() == pieces.pending(), "{framing:?}, {len} bytes, binary");
             }
         }
     }

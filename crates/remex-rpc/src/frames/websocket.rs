@@ -7,4 +7,6 @@ mod decoder;
 mod frame;
 
 pub use decoder::{Decoder, Event, Violation};
-pub(crate) use frame::{CLOSE, MAX_CONTROL_LEN, MAX_HEAD_LEN, PING, PONG, TEXT, head_len, mask, write_head};
+pub(crate) use frame::{
+    BINARY, CLOSE, MAX_CONTROL_LEN, MAX_HEAD_LEN, PING, PONG, TEXT, head_len, mask, write_head,
+};

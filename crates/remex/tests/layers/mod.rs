@@ -108,10 +108,11 @@ const CLIENT_LAYERS: [&str; 25] = [
 ];
 
 /// The rooms of the protocol crate from the bottom to the top, and the modules within: each uses only those before it.
-const PROTO_LAYERS: [&str; 22] = [
+const PROTO_LAYERS: [&str; 24] = [
     "base/words",
     "base/lenient",
     "base/trace",
+    "base/attachment",
     "base/blob",
     "base/path",
     "base/flow",
@@ -127,6 +128,7 @@ const PROTO_LAYERS: [&str; 22] = [
     "areas/http",
     "areas/initialize",
     "envelope/message",
+    "envelope/binary",
     "envelope/request",
     "envelope/call",
     "state",
