@@ -430,6 +430,9 @@ impl Calls {
         if capabilities.contains(&Capability::Acks) {
             self.context.outbox().use_marks();
         }
+        if capabilities.contains(&Capability::BinaryFrames) {
+            self.context.outbox().use_binary();
+        }
         let limits = self.context.host().limits();
         let mut reply = initialize::Reply::new(opened.session.id.clone());
         PROTOCOL_VERSION.clone_into(&mut reply.protocol_version);

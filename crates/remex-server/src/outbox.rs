@@ -100,7 +100,10 @@ pub(crate) struct CloseReason {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) id: ConnectionId,
+    /// The encoding at first; [`Outbox::encoding`] returns that of now.
     encoding: Encoding,
+    /// The client reads binary messages.
+    is_binary: AtomicBool,
     limits: Limits,
     /// Shared by the reader, the writer, handlers and process tasks; held briefly.
     queue: Mutex<Queue>,
@@ -206,6 +209,7 @@ impl Outbox {
         Outbox {
             id,
             encoding,
+            is_binary: AtomicBool::new(false),
             limits,
             queue: Mutex::new(Queue {
                 acks,
@@ -242,7 +246,15 @@ impl Outbox {
     }
 
     pub(crate) fn encoding(&self) -> Encoding {
-        self.encoding
+        match self.encoding {
+            Encoding::Json if self.is_binary.load(Ordering::Relaxed) => Encoding::Binary,
+            encoding => encoding,
+        }
+    }
+
+    /// Switches to binary messages for everything with bytes.
+    pub(crate) fn use_binary(&self) {
+        self.is_binary.store(true, Ordering::Relaxed);
     }
 
     /// Switches to explicit acknowledgements on a transport without pings.
@@ -280,7 +292,7 @@ impl Outbox {
 
     /// Queues a notification after everything else, however much is pending.
     pub(crate) fn push_last<N: Note + Into<ServerNote>>(&self, note: N) {
-        self.push(Some(QueuedMessage::note(self.encoding, note)), AfterSend::Nothing);
+        self.push(Some(QueuedMessage::note(self.encoding(), note)), AfterSend::Nothing);
     }
 
     /// Returns whether the transport can report why a connection closes; line framing cannot.
@@ -331,7 +343,7 @@ impl Outbox {
 
     /// Turns a notification into a part of a stream.
     pub(crate) fn part<N: Note + Into<ServerNote>>(&self, note: N) -> QueuedMessage {
-        QueuedMessage::note(self.encoding, note)
+        QueuedMessage::note(self.encoding(), note)
     }
 
     /// Turns the next bytes of a body into a part of a stream; frame and value are equivalent.
@@ -340,13 +352,13 @@ impl Outbox {
         frame: &BodyFrame<'_>,
         value: impl FnOnce() -> BodyDelta,
     ) -> QueuedMessage {
-        match self.encoding {
+        match self.encoding() {
             Encoding::Json => {
                 let mut json = Vec::new();
                 frame.write(&mut json);
                 QueuedMessage::Json(json)
             }
-            Encoding::Value => QueuedMessage::note_value(value().into()),
+            encoding @ (Encoding::Binary | Encoding::Value) => QueuedMessage::note(encoding, value()),
         }
     }
 
@@ -533,7 +545,7 @@ impl Outbox {
     pub(crate) fn pending_answers_exceed(&self, bytes: u64, sink: &Sink) -> bool {
         // A message that is being sent keeps all its memory until its end.
         let owed = self.queue().answer_bytes.saturating_add(sink.begun_len());
-        self.encoding == Encoding::Json && owed as u64 > bytes
+        self.encoding != Encoding::Value && owed as u64 > bytes
     }
 
     /// Returns the number of bytes written.

@@ -227,7 +227,7 @@ impl LargeAnswers {
     /// Values passed within the process need none: their memory belongs to the client.
     fn room(&self) -> AnswerMemory {
         let free_len = match self.outbox.encoding() {
-            Encoding::Json => self.host.limits().making_bytes as u64,
+            Encoding::Json | Encoding::Binary => self.host.limits().making_bytes as u64,
             Encoding::Value => u64::MAX,
         };
         let (lane, budget) = (Arc::clone(&self.making.lane), Arc::clone(self.host.answers()));

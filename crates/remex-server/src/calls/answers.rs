@@ -52,7 +52,7 @@ where
 {
     let bytes = match responder.outbox().encoding() {
         // So much is always possible.
-        Encoding::Json => FLOOR as u64,
+        Encoding::Json | Encoding::Binary => FLOOR as u64,
         // The value's memory belongs to the client.
         Encoding::Value => u64::MAX,
     };

@@ -19,7 +19,7 @@ use remex_access::{
     rate::Rate,
 };
 use remex_base::{compute::LARGE_MESSAGE, supervise::supervise};
-use remex_proto::{ClientNote, ErrorKind, RequestId, RpcError, message::Source};
+use remex_proto::{ClientNote, ErrorKind, RequestId, RpcError, binary, message::Source};
 use remex_rpc::{
     FrameReader, Framing, Incoming, WriteHalf,
     memory::{ServerEnd, ToServer},
@@ -30,7 +30,7 @@ use crate::{
     areas::context::FAILED,
     calls::Calls,
     outbox::{
-        self, Acks, Outbox, Responder, Sink,
+        self, Acks, Encoding, Outbox, Responder, Sink,
         close_code::{INTERNAL, NORMAL, POLICY, TOO_LONG, TRY_AGAIN},
     },
     sessions::session::SessionRegistry,
@@ -228,6 +228,9 @@ impl Connection {
                     }
                     let is_message = !matches!(incoming, Incoming::Ping(_) | Incoming::Pong(_));
                     let stop = self.on_frame(incoming, *source).await;
+                    if self.accepts_binary() {
+                        reader.accept_binary();
+                    }
                     if is_message {
                         // The message has been parsed.
                         receiving = None;
@@ -309,12 +312,20 @@ impl Connection {
         None
     }
 
+    /// Returns whether the client may send binary messages.
+    fn accepts_binary(&self) -> bool {
+        self.outbox.encoding() == Encoding::Binary
+    }
+
     async fn message(&mut self, bytes: Bytes, source: Source) {
         let len = bytes.len();
-        let parsed = if len > LARGE_MESSAGE {
-            self.sessions.host().compute().run(move || Parsed::of(&bytes)).await
+        let is_binary = self.accepts_binary() && binary::is_binary(&bytes);
+        let json_len = if is_binary { binary::json_len(&bytes) } else { len };
+        let parse = if is_binary { Parsed::of_binary } else { |bytes: &Bytes| Parsed::of(bytes) };
+        let parsed = if json_len > LARGE_MESSAGE {
+            self.sessions.host().compute().run(move || parse(&bytes)).await
         } else {
-            Parsed::of(&bytes)
+            parse(&bytes)
         };
         match parsed {
             Parsed::Malformed(malformed) => self.complain(&malformed.into_error(source)),

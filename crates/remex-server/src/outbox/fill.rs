@@ -21,6 +21,7 @@ const IDLE_MARK_BYTES: usize = 16 << 10;
 impl Outbox {
     /// Moves pending messages into `sink`; returns the close reason once everything before it is sent.
     pub(crate) fn fill(&self, sink: &mut Sink) -> Option<CloseReason> {
+        sink.set_encoding(self.encoding());
         if sink.is_within_message() {
             return None;
         }

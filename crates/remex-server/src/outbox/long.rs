@@ -9,7 +9,9 @@ use remex_access::{
     account::{Account, Charge, FLOOR, Kind},
     budget::Share,
 };
-use remex_proto::{Blob, RequestId, blob, http::HttpResponse, message, process};
+use remex_proto::{
+    Blob, RequestId, attachment::Attached, binary, blob, http::HttpResponse, message, process,
+};
 use remex_rpc::SendBuffer;
 
 use super::Reply;
@@ -17,10 +19,12 @@ use super::Reply;
 /// Bytes encoded at a time: whole groups of three, so that only the last piece of a blob is padded.
 const PIECE_LEN: usize = 48 << 10;
 
-/// JSON with empty strings, and the blobs that belong there.
+/// JSON with empty strings, and the blobs that belong there; or what comes before the blobs of a binary message.
 #[derive(Debug)]
 pub(crate) struct LongMessage {
     json: Vec<u8>,
+    /// Whether it is a binary message, whose blobs are at its end as they are.
+    is_binary: bool,
     /// Each with its position in `json`, in order.
     blobs: VecDeque<(usize, Blob)>,
     /// Bytes of `json` already encoded; written <= json.len()
@@ -81,12 +85,13 @@ impl LongMessage {
     pub(super) fn text(json: Vec<u8>, share: Option<Share>) -> Self {
         let len = json.len();
         let memory = MessageMemory::Nothing;
-        let text = LongMessage { json, blobs: VecDeque::new(), written: 0, encoded: 0, len, memory };
+        let blobs = VecDeque::new();
+        let text = LongMessage { json, is_binary: false, blobs, written: 0, encoded: 0, len, memory };
         text.with(share)
     }
 
     /// Keeps as much of `share` as it needs.
-    fn with(mut self, share: Option<Share>) -> Self {
+    pub(super) fn with(mut self, share: Option<Share>) -> Self {
         if let Some(mut share) = share {
             share.shrink(self.len as u64);
             self.memory = MessageMemory::Share(share);
@@ -99,6 +104,22 @@ impl LongMessage {
         if let MessageMemory::Nothing = self.memory {
             self.memory = MessageMemory::Charge(account.take(Kind::Answers, self.len));
         }
+    }
+
+    /// Creates a binary message from JSON and the bytes that it refers to.
+    pub(super) fn binary(json: &[u8], attached: Attached) -> Self {
+        let mut head = Vec::with_capacity(binary::MESSAGE_HEAD_LEN + json.len());
+        assert!(binary::write_head(&mut head, json.len()), "the JSON beside bytes is shorter than 4 GiB");
+        head.extend_from_slice(json);
+        let (offset, len) = (head.len(), head.len() + attached.len);
+        let blobs = attached.pieces.into_iter().map(|piece| (offset, Blob(piece))).collect();
+        LongMessage { is_binary: true, blobs, len, ..LongMessage::text(head, None) }
+    }
+
+    /// Creates a binary message whose bytes have a share if they are long.
+    pub(super) fn shared_binary(json: &[u8], attached: Attached) -> Self {
+        let memory = if attached.len > FLOOR { MessageMemory::Blob } else { MessageMemory::Nothing };
+        LongMessage { memory, ..LongMessage::binary(json, attached) }
     }
 
     /// Creates an answer whose result is the base64 of `blob` between two texts; a long one has its own share.
@@ -146,6 +167,15 @@ impl LongMessage {
         self.len
     }
 
+    /// Begins it in the send buffer.
+    pub(super) fn begin(&self, buffer: &mut SendBuffer) {
+        if self.is_binary {
+            buffer.begin_binary(self.len);
+        } else {
+            buffer.begin(self.len);
+        }
+    }
+
     /// Encodes the next piece; returns `false` after the last one.
     pub(super) fn encode(&mut self, buffer: &mut SendBuffer) -> bool {
         let text_end = self.blobs.front().map_or(self.json.len(), |(offset, _)| *offset);
@@ -155,7 +185,10 @@ impl LongMessage {
             self.written = end;
         } else if let Some((_, blob)) = self.blobs.front() {
             let end = blob.len().min(self.encoded + PIECE_LEN);
-            buffer.append(|bytes| blob::encode_into(&blob[self.encoded..end], bytes));
+            let (piece, is_binary) = (&blob[self.encoded..end], self.is_binary);
+            buffer.append(|bytes| {
+                if is_binary { bytes.extend_from_slice(piece) } else { blob::encode_into(piece, bytes) }
+            });
             self.encoded = end;
             if end == blob.len() {
                 self.blobs.pop_front();
@@ -163,7 +196,7 @@ impl LongMessage {
             }
         }
         let is_unfinished = self.written < self.json.len() || !self.blobs.is_empty();
-        if !is_unfinished {
+        if !is_unfinished && !self.is_binary {
             buffer.finish();
         }
         is_unfinished
@@ -203,7 +236,7 @@ impl io::Write for Fallible<'_> {
 
 #[cfg(test)]
 mod tests {
-    use remex_proto::{http, process::Stream};
+    use remex_proto::{attachment, http, process::Stream};
     use remex_rpc::Framing;
 
     use super::*;
@@ -211,12 +244,23 @@ mod tests {
     /// Compares with the encoding in one step.
     fn assert_same<R: LongReply + Clone>(reply: R) {
         let id = RequestId::Text("\"chunk\":\"\" and \"stdout\":\"\"".into());
+        let (json, attached) = attachment::collect(|| json_of(&id, &reply).unwrap());
+        let mut expected = Vec::new();
+        assert!(binary::write_head(&mut expected, json.len()));
+        binary::write_rest(&mut expected, &json, &attached);
+        let mut message = LongMessage::binary(&json, attached);
+        assert_eq!(message.len(), expected.len());
+        let mut buffer = SendBuffer::new(Framing::Lines);
+        message.begin(&mut buffer);
+        while message.encode(&mut buffer) {}
+        assert!(buffer.pending()[binary::LINE_HEAD_LEN..] == expected, "as a binary message");
+
         let mut expected = Vec::new();
         message::write_result(&mut expected, &id, &reply);
         let mut message = LongMessage::reply(&id, reply, None).unwrap();
         assert_eq!(message.len(), expected.len());
         let mut buffer = SendBuffer::new(Framing::Lines);
-        buffer.begin(message.len());
+        message.begin(&mut buffer);
         while message.encode(&mut buffer) {}
         expected.push(b'\n');
         assert!(buffer.pending() == expected, "{}", String::from_utf8_lossy(buffer.pending()));

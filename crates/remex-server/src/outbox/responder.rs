@@ -13,7 +13,12 @@ use remex_access::{
 };
 use remex_base::{supervise::defect, trace::RequestTrace};
 use remex_files::CancelCheck;
-use remex_proto::{Blob, ErrorKind, RequestId, RpcError, message, process::Started};
+use remex_proto::{
+    Blob, ErrorKind, RequestId, RpcError,
+    attachment::{self, Attached},
+    message,
+    process::Started,
+};
 use tokio::sync::oneshot;
 
 use super::{
@@ -177,15 +182,21 @@ impl Responder {
     }
 
     pub(crate) fn ok_then(self, reply: impl Reply, then: AfterSend) {
-        self.result(reply, then, |id, reply| {
-            let json = json_of(id, &reply).map_err(|_| budget::no_memory("ask for less at once"))?;
-            Ok(QueuedMessage::Json(json))
+        self.result(reply, then, |id, reply, is_binary| {
+            if is_binary {
+                let (json, attached) = attached(id, &reply)?;
+                return Ok(QueuedMessage::with_attached(json, attached));
+            }
+            json_of(id, &reply).map(QueuedMessage::Json).map_err(|_| no_memory())
         });
     }
 
     /// Answers with `reply`; `write` appends its JSON faster than serde would.
     pub(crate) fn ok_with<R: Reply>(self, reply: R, write: impl FnOnce(&R, &mut Vec<u8>)) {
-        self.result(reply, AfterSend::Nothing, |id, reply| {
+        if self.outbox.encoding() == Encoding::Binary {
+            return self.ok(reply);
+        }
+        self.result(reply, AfterSend::Nothing, |id, reply, _| {
             let mut json = Vec::new();
             message::write_result_with(&mut json, id, |json| write(&reply, json));
             Ok(QueuedMessage::Json(json))
@@ -195,16 +206,27 @@ impl Responder {
     /// Answers with `reply`, whose JSON is the base64 of `blob` between two texts and is encoded while it is
     /// sent.
     pub(crate) fn ok_blob<R: Reply>(self, reply: R, around: [&str; 2], blob: impl FnOnce(R) -> Blob) {
-        self.result(reply, AfterSend::Nothing, |id, reply| {
+        self.result(reply, AfterSend::Nothing, |id, reply, is_binary| {
+            if is_binary {
+                let (json, attached) = attached(id, &reply)?;
+                return Ok(QueuedMessage::Long(LongMessage::shared_binary(&json, attached)));
+            }
             Ok(QueuedMessage::Long(LongMessage::around(id, around, blob(reply))))
         });
     }
 
     /// Answers with `reply`, whose blobs are encoded while it is sent; then its share is returned.
     pub(crate) fn ok_long<R: LongReply>(self, reply: R, then: AfterSend, share: Option<Share>) {
-        self.result(reply, then, |id, reply| {
-            let message = LongMessage::reply(id, reply, share);
-            message.map(QueuedMessage::Long).map_err(|_| budget::no_memory("ask for less at once"))
+        self.result(reply, then, |id, reply, is_binary| {
+            if is_binary {
+                let (json, attached) = attached(id, &reply)?;
+                return Ok(QueuedMessage::Long(if attached.pieces.is_empty() {
+                    LongMessage::text(json, share)
+                } else {
+                    LongMessage::binary(&json, attached).with(share)
+                }));
+            }
+            LongMessage::reply(id, reply, share).map(QueuedMessage::Long).map_err(|_| no_memory())
         });
     }
 
@@ -226,7 +248,7 @@ impl Responder {
         bytes: u64,
         hint: &str,
     ) -> Result<Option<Share>, RpcError> {
-        if bytes <= FLOOR as u64 || self.outbox.encoding == Encoding::Value {
+        if bytes <= FLOOR as u64 || self.outbox.encoding() == Encoding::Value {
             return Ok(None);
         }
         let account = self.outbox.account();
@@ -247,19 +269,20 @@ impl Responder {
         mut self,
         reply: R,
         then: AfterSend,
-        json: impl FnOnce(&RequestId, R) -> Result<QueuedMessage, RpcError>,
+        json: impl FnOnce(&RequestId, R, bool) -> Result<QueuedMessage, RpcError>,
     ) {
         self.check_type::<R>();
         let Some(id) = self.id.take() else { return };
-        let message = self.outbox.close_request(self.number).then(|| match self.outbox.encoding {
-            Encoding::Json => json(&id, reply),
+        let message = self.outbox.close_request(self.number).then(|| match self.outbox.encoding() {
+            Encoding::Json => json(&id, reply, false),
+            Encoding::Binary => json(&id, reply, true),
             Encoding::Value => Ok(QueuedMessage::reply_value(id.clone(), reply)),
         });
         let message = match message.transpose() {
             Ok(message) => message,
             Err(error) => {
                 self.finish(Some(error.kind), 0);
-                let error = QueuedMessage::error(self.outbox.encoding, &id, &error);
+                let error = QueuedMessage::error(self.outbox.encoding(), &id, &error);
                 return self.outbox.push(Some(error), then.without_delivery());
             }
         };
@@ -303,6 +326,16 @@ impl Drop for Responder {
             self.outbox.settle(self.request_bytes);
         }
     }
+}
+
+/// Encodes an answer, and collects its bytes to be sent beside it.
+fn attached<R: Reply>(id: &RequestId, reply: &R) -> Result<(Vec<u8>, Attached), RpcError> {
+    let (json, attached) = attachment::collect(|| json_of(id, reply));
+    Ok((json.map_err(|_| no_memory())?, attached))
+}
+
+fn no_memory() -> RpcError {
+    budget::no_memory("ask for less at once")
 }
 
 /// Returns the answer to a cancelled request.

@@ -108,7 +108,7 @@ impl Outbox {
     ///
     /// A client in this process cannot.
     pub(crate) fn ask(self: &Arc<Self>, request: &PolicyRequest) -> Option<PendingDecision> {
-        if self.encoding != Encoding::Json || !self.has_spare_room() {
+        if self.encoding == Encoding::Value || !self.has_spare_room() {
             return None;
         }
         let (number, answer) = self.server_requests.next()?;

@@ -4,9 +4,12 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use bytes::Bytes;
 use remex_access::account::{Account, Charge, Kind};
 use remex_proto::{
     RequestId, RpcError, ServerNote,
+    attachment::{self, Attached},
+    binary,
     call::Note,
     message::{self, OutputFrame},
     process,
@@ -23,6 +26,8 @@ use super::{CloseReason, LongMessage, SEND_BYTES, size};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
+    /// JSON, and binary messages for everything with bytes.
+    Binary,
     Value,
 }
 
@@ -40,13 +45,27 @@ pub(crate) enum QueuedMessage {
 impl QueuedMessage {
     /// Creates a message from a notification.
     pub(super) fn note<N: Note + Into<ServerNote>>(encoding: Encoding, note: N) -> Self {
+        let written = || {
+            let mut json = Vec::with_capacity(128);
+            message::write_notification(&mut json, &note);
+            json
+        };
         match encoding {
-            Encoding::Json => {
-                let mut json = Vec::with_capacity(128);
-                message::write_notification(&mut json, &note);
-                QueuedMessage::Json(json)
+            Encoding::Json => QueuedMessage::Json(written()),
+            Encoding::Binary => {
+                let (json, attached) = attachment::collect(written);
+                QueuedMessage::with_attached(json, attached)
             }
             Encoding::Value => QueuedMessage::note_value(note.into()),
+        }
+    }
+
+    /// Creates a message from JSON and the bytes beside it, if there are any.
+    pub(super) fn with_attached(json: Vec<u8>, attached: Attached) -> Self {
+        if attached.pieces.is_empty() {
+            QueuedMessage::Json(json)
+        } else {
+            QueuedMessage::Long(LongMessage::binary(&json, attached))
         }
     }
 
@@ -57,7 +76,7 @@ impl QueuedMessage {
 
     pub(super) fn error(encoding: Encoding, id: &RequestId, error: &RpcError) -> Self {
         match encoding {
-            Encoding::Json => {
+            Encoding::Json | Encoding::Binary => {
                 let mut json = Vec::with_capacity(128);
                 message::write_error(&mut json, id, error);
                 QueuedMessage::Json(json)
@@ -109,6 +128,8 @@ pub(crate) enum Sink {
         buffer: SendBuffer,
         framing: Framing,
         writer: WriteHalf,
+        /// Whether output is sent as binary messages.
+        is_binary: bool,
         /// A message that is not completely in the buffer yet.
         unfinished: Option<LongMessage>,
         /// Whether the writer holds nothing that it has accepted.
@@ -142,7 +163,8 @@ impl Values {
 
 impl Sink {
     pub(crate) fn wire(framing: Framing, writer: WriteHalf) -> Self {
-        Sink::Wire { buffer: SendBuffer::new(framing), framing, writer, unfinished: None, is_flushed: true }
+        let buffer = SendBuffer::new(framing);
+        Sink::Wire { buffer, framing, writer, is_binary: false, unfinished: None, is_flushed: true }
     }
 
     pub(crate) fn memory(sender: mpsc::Sender<ToClient>) -> Self {
@@ -153,6 +175,13 @@ impl Sink {
         match self {
             Sink::Wire { .. } => Encoding::Json,
             Sink::Memory { .. } => Encoding::Value,
+        }
+    }
+
+    /// From now on, output is sent in this encoding.
+    pub(crate) fn set_encoding(&mut self, encoding: Encoding) {
+        if let Sink::Wire { is_binary, .. } = self {
+            *is_binary = encoding == Encoding::Binary;
         }
     }
 
@@ -215,7 +244,7 @@ impl Sink {
                 buffer.message(json.len(), |bytes| bytes.extend_from_slice(&json));
             }
             (Sink::Wire { buffer, unfinished, .. }, QueuedMessage::Long(message)) => {
-                buffer.begin(message.len());
+                message.begin(buffer);
                 *unfinished = Some(message);
                 self.is_within_message();
             }
@@ -237,11 +266,29 @@ impl Sink {
         }
     }
 
-    /// Adds output, encoded in one step or as an equivalent value.
-    pub(crate) fn output(&mut self, frame: &OutputFrame<'_>, value: impl FnOnce() -> process::Output) {
+    /// Adds output, encoded in one step or as an equivalent value; `quoted` has its ids as JSON strings.
+    pub(crate) fn output(&mut self, output: &binary::Output<'_>, quoted: (&str, Option<&str>)) {
         match self {
-            Sink::Wire { buffer, .. } => buffer.message(frame.len(), |bytes| frame.write(bytes)),
-            Sink::Memory { .. } => self.message(QueuedMessage::note_value(value().into())),
+            Sink::Wire { buffer, is_binary: true, .. } if output.fits() => {
+                buffer.binary(output.len(), |bytes| output.write(bytes));
+            }
+            Sink::Wire { buffer, .. } => {
+                let &binary::Output { incarnation, seq, stream, bytes, .. } = output;
+                let (process_id, session_id) = quoted;
+                let frame = OutputFrame { process_id, session_id, incarnation, seq, stream, bytes };
+                buffer.message(frame.len(), |bytes| frame.write(bytes));
+            }
+            Sink::Memory { .. } => {
+                let value = process::Output {
+                    process_id: output.process_id.to_owned(),
+                    session_id: output.session_id.map(str::to_owned),
+                    incarnation: output.incarnation,
+                    seq: output.seq,
+                    stream: output.stream,
+                    chunk: Bytes::copy_from_slice(output.bytes).into(),
+                };
+                self.message(QueuedMessage::note_value(value.into()));
+            }
         }
     }
 

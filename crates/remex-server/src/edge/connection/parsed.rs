@@ -1,9 +1,12 @@
 //! Parses the bytes of a message.
 
+use bytes::Bytes;
 use remex_access::budget;
 use remex_base::compute::LARGE_MESSAGE;
 use remex_proto::{
     Call, ClientNote, InvalidTrace, Malformed, Message, MessageLimits, ParseError, RequestId, TraceContext,
+    attachment,
+    binary::Binary,
     network::{Decision, PolicyReply},
 };
 
@@ -34,6 +37,17 @@ pub(super) enum Parsed {
 }
 
 impl Parsed {
+    /// Parses a binary message.
+    pub(super) fn of_binary(message: &Bytes) -> Self {
+        match Binary::parse(message) {
+            Ok(Binary::Message { json, attached }) => attachment::with(attached, || Parsed::of(&json)),
+            Ok(Binary::Output(_)) => {
+                Parsed::Malformed(Malformed::Binary("only a server sends output".to_owned()))
+            }
+            Err(malformed) => Parsed::Malformed(Malformed::Binary(malformed.to_string())),
+        }
+    }
+
     pub(super) fn of(bytes: &[u8]) -> Self {
         match Message::parse(bytes, MessageLimits::WIRE) {
             Err(malformed) => Parsed::Malformed(malformed),

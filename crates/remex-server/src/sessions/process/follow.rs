@@ -2,13 +2,12 @@
 
 use std::{sync::Arc, time::Instant};
 
-use bytes::Bytes;
 use remex_engine::{
     Block, Denials, Engine, Exit, ProcessState, ReadExtent, ServedKind, ServerLog, ServerProcess,
 };
 use remex_proto::{
+    binary,
     flow::WINDOW_BYTES,
-    message,
     process::{self as wire, Overflow},
     state::{
         output::{Cursor, Point, Seq},
@@ -37,8 +36,8 @@ pub(super) struct Follow {
     pub(super) loaded: Option<Arc<Block>>,
     /// The connection holds the session: its acknowledgements control the flow.
     pub(super) controls: bool,
-    /// The session id as a JSON string, for an observer.
-    session_json: Option<Box<str>>,
+    /// The session id for an observer, as it is and as a JSON string.
+    session: Option<(Box<str>, Box<str>)>,
     pub(super) wants_gaps: bool,
     /// Bytes sent since the last requested acknowledgement.
     unmarked: usize,
@@ -220,23 +219,18 @@ impl Process {
                     }
                 }
                 Some(Next::Output { seq, stream, bytes, .. }) => {
-                    let output = message::OutputFrame {
-                        process_id: id_json,
-                        session_id: follow.session_json.as_deref(),
+                    let session = follow.session.as_ref().map(|(id, json)| (&**id, &**json));
+                    let (session_id, session_json) = session.unzip();
+                    let output = binary::Output {
+                        process_id: &self.id,
+                        session_id,
                         incarnation: self.told_incarnation(),
                         seq,
                         stream,
                         bytes,
                     };
                     delivery.bytes += bytes.len();
-                    sink.output(&output, || wire::Output {
-                        process_id: self.id.to_string(),
-                        session_id: self.observed(follow),
-                        incarnation: self.told_incarnation(),
-                        seq,
-                        stream,
-                        chunk: Bytes::copy_from_slice(bytes).into(),
-                    });
+                    sink.output(&output, (id_json, session_json));
                     if let (true, Some(end)) = (follow.controls, follow.cursor.offset) {
                         ledger.on_sent(end.saturating_sub(bytes.len() as u64)..end);
                     }
@@ -315,7 +309,7 @@ impl Process {
             queued: false,
             loaded: None,
             controls: viewer.controls,
-            session_json: viewer.session_id.as_deref().map(quoted),
+            session: viewer.session_id.as_deref().map(|id| (id.into(), quoted(id))),
             wants_gaps: viewer.wants_gaps,
             unmarked: 0,
             lost: 0,
@@ -492,8 +486,7 @@ impl Process {
     }
 
     fn observed(&self, follow: &Follow) -> Option<String> {
-        follow.session_json.as_ref()?;
-        self.owner().map(|owner| owner.id().to_owned())
+        follow.session.as_ref().map(|(id, _)| id.to_string())
     }
 }
 
