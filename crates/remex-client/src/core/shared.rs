@@ -23,7 +23,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -32,7 +32,6 @@ use remex_proto::{
     Call,
     environment::Info,
     initialize::{Capability, Reply as Welcome},
-    message,
     sandbox::Sandbox,
     state::pending::{self, AfterDisconnect, Pending},
 };
@@ -84,6 +83,8 @@ pub(crate) struct Core {
     pub(crate) prompt_permit: watch::Sender<bool>,
     /// How messages are passed; the same for every connection of one target.
     mode: OnceLock<MessageForm>,
+    /// Whether the connection takes binary messages.
+    is_binary: AtomicBool,
     /// The handshake reply of the first connection.
     welcome: OnceLock<Welcome>,
     /// Makes ids unique among clients.
@@ -164,6 +165,7 @@ impl Core {
             connection_state: watch::Sender::new(ConnectionState::Connected),
             prompt_permit: watch::Sender::new(false),
             mode: OnceLock::new(),
+            is_binary: AtomicBool::new(false),
             welcome: OnceLock::new(),
             prefix: random_word(),
             next_name: AtomicU64::new(1),
@@ -302,7 +304,9 @@ impl Core {
     /// Rejects a message that is too long for the server.
     fn check_length(&self, method: &'static str, body: &Body) -> Result<(), Error> {
         let limit = self.welcome().limits.message_bytes;
-        let Body::Wire(body) = body else { return Ok(()) };
+        if matches!(body, Body::Memory(_)) {
+            return Ok(());
+        }
         let bytes = body.len() as u64 + ID_BYTES;
         if limit > 0 && bytes > limit { Err(Error::TooLong { method, bytes, limit }) } else { Ok(()) }
     }
@@ -314,10 +318,7 @@ impl Core {
         after_disconnect: AfterDisconnect,
         room: Admission,
     ) -> Result<Result<u64, PendingCall>, Error> {
-        let len = match &waiting.body {
-            Body::Wire(body) => body.len(),
-            Body::Memory(_) => 0,
-        };
+        let len = waiting.body.len();
         let mut state = self.lock();
         let registered = match room {
             Admission::WithinLimits => state.pending.register(waiting, len, after_disconnect),
@@ -347,15 +348,13 @@ impl Core {
         if self.mode.get() == Some(&MessageForm::Memory) {
             return Body::Memory(Some((Box::new(call), trace.map(Box::new))));
         }
-        let mut body = Vec::with_capacity(256);
-        call.write_body(&mut body);
-        if self.welcome.get().is_some_and(|welcome| !welcome.has_sessions()) {
-            oldest::use_plain_paths(&mut body);
-        }
-        if let Some(trace) = trace {
-            message::write_trace(&mut body, &trace);
-        }
-        Body::Wire(body.into())
+        let uses_plain_paths = self.welcome.get().is_some_and(|welcome| !welcome.has_sessions());
+        Body::encode(call, trace, uses_plain_paths, self.is_binary())
+    }
+
+    /// Returns whether the connection takes binary messages.
+    pub(crate) fn is_binary(&self) -> bool {
+        self.is_binary.load(Ordering::Relaxed)
     }
 
     /// Removes and cancels a call whose caller was dropped.
@@ -404,6 +403,8 @@ impl Core {
             return Err(Error::Protocol { what: "the target changed its kind of transport".to_owned() });
         }
         let _ = self.welcome.set(welcome.clone());
+        let is_binary = welcome.capabilities.enabled.contains(&Capability::BinaryFrames);
+        self.is_binary.store(is_binary, Ordering::Relaxed);
         let (earlier, queues, unfollowed): (Vec<_>, Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             let CoreState { pending, outgoing, .. } = &mut *state;

@@ -141,7 +141,9 @@ impl World {
         let plan = if is_faulty { Plan::faulty(&mut self.random) } else { Plan::healthy(&mut self.random) };
         let cable = Arc::new(Mutex::new(Cable::new(plan, self.random.fork())));
         let link = Cable::link(&cable, &self.shore);
-        self.cables.insert(number, (cable, LineFramer::new(1 << 30)));
+        let mut framer = LineFramer::new(1 << 30);
+        framer.accept_binary();
+        self.cables.insert(number, (cable, framer));
         self.server.accept(number);
         Ok(link)
     }

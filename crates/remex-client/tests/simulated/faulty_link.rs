@@ -12,6 +12,7 @@ use std::{
 };
 
 use remex_client::Link;
+use remex_proto::binary;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
@@ -167,8 +168,14 @@ impl Cable {
     /// Lets the server say something.
     pub(crate) fn say(&mut self, message: &[u8]) {
         if self.client_sees == Sight::Open && !self.hung_up {
-            self.to_client.bytes.extend(message);
-            self.to_client.bytes.push_back(b'\n');
+            if binary::is_binary(message) {
+                self.to_client.bytes.push_back(binary::LINE_MARK);
+                self.to_client.bytes.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+                self.to_client.bytes.extend(message);
+            } else {
+                self.to_client.bytes.extend(message);
+                self.to_client.bytes.push_back(b'\n');
+            }
         }
     }
 

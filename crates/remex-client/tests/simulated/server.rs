@@ -7,8 +7,10 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use remex_proto::{
-    Call, ClientNote, ErrorKind, Message, MessageLimits, RequestId, RpcError, ServerNote,
+    Call, ClientNote, ErrorKind, Message, MessageLimits, RequestId, RpcError, ServerNote, attachment,
+    binary::{self, Binary},
     call::Empty,
     environment,
     error::{INVALID_REQUEST, METHOD_NOT_FOUND, SESSION_ATTACHED},
@@ -204,10 +206,19 @@ impl Server {
         if !self.connections.contains_key(&connection) {
             return;
         }
-        match Message::parse(line, MessageLimits::WIRE).expect("the client writes messages") {
+        let (json, attached) = if binary::is_binary(line) {
+            assert!(self.is_binary(connection), "binary messages were not given");
+            match Binary::parse(&Bytes::copy_from_slice(line)) {
+                Ok(Binary::Message { json, attached }) => (json, attached),
+                other => panic!("the client sends binary messages: {other:?}"),
+            }
+        } else {
+            (Bytes::copy_from_slice(line), Bytes::new())
+        };
+        match Message::parse(&json, MessageLimits::WIRE).expect("the client writes messages") {
             Message::Request { id, method, params, .. } => {
-                let call = Call::parse(&method, params).expect("the client asks for what there is");
-                self.call(connection, id, call, now);
+                let call = attachment::with(attached, || Call::parse(&method, params));
+                self.call(connection, id, call.expect("the client asks for what there is"), now);
             }
             Message::Notification { method, params } => {
                 let note = ClientNote::parse(&method, params).expect("the client tells what there is");
@@ -215,6 +226,12 @@ impl Server {
             }
             Message::Response { .. } => panic!("nobody asked the client"),
         }
+    }
+
+    fn is_binary(&self, connection: u32) -> bool {
+        self.connections
+            .get(&connection)
+            .is_some_and(|connection| connection.enabled.contains(&Capability::BinaryFrames))
     }
 
     fn note(&mut self, connection: u32, note: ClientNote) {
@@ -346,7 +363,11 @@ impl Server {
             }
         };
         let wanted = initialize.capabilities.clone().unwrap_or_default();
-        let enabled = if self.dialect == Dialect::Remex { wanted } else { BTreeSet::new() };
+        let mut enabled = if self.dialect == Dialect::Remex { wanted } else { BTreeSet::new() };
+        // As if servers of different versions took turns.
+        if self.random.chance(30) {
+            enabled.remove(&Capability::BinaryFrames);
+        }
         let connection = self.connections.get_mut(&connection).unwrap();
         connection.session = Some(session_id.clone());
         connection.enabled.clone_from(&enabled);
@@ -489,7 +510,22 @@ impl Server {
                     continue;
                 }
                 let mut line = Vec::new();
-                note.write(&mut line);
+                match &note {
+                    ServerNote::ProcessOutput(output)
+                        if about.enabled.contains(&Capability::BinaryFrames) =>
+                    {
+                        let output = binary::Output {
+                            process_id: &output.process_id,
+                            session_id: output.session_id.as_deref(),
+                            incarnation: output.incarnation,
+                            seq: output.seq,
+                            stream: output.stream,
+                            bytes: &output.chunk,
+                        };
+                        output.write(&mut line);
+                    }
+                    note => note.write(&mut line),
+                }
                 about.unmarked += line.len();
                 self.outbox.push((connection, line));
                 happened = true;
@@ -506,8 +542,22 @@ impl Server {
     }
 
     fn answer(&mut self, connection: u32, id: &RequestId, reply: &impl Serialize, now: Instant) {
-        let mut line = Vec::new();
-        message::write_result(&mut line, id, reply);
+        let write = || {
+            let mut line = Vec::new();
+            message::write_result(&mut line, id, reply);
+            line
+        };
+        let line = if self.is_binary(connection) {
+            let (json, attached) = attachment::collect(write);
+            let mut line = Vec::new();
+            if !attached.pieces.is_empty() {
+                binary::write_head(&mut line, json.len());
+            }
+            binary::write_rest(&mut line, &json, &attached);
+            line
+        } else {
+            write()
+        };
         self.post(connection, line, now);
     }
 

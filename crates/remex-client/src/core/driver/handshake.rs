@@ -22,6 +22,9 @@ use crate::{
 
 pub(super) fn capabilities(link: &Link) -> BTreeSet<Capability> {
     let mut wanted: BTreeSet<_> = [Capability::ProcessGap, Capability::Cancel, Capability::Consumed].into();
+    if matches!(link.transport, Transport::Wire { .. }) {
+        wanted.insert(Capability::BinaryFrames);
+    }
     // On a WebSocket, ping and pong serve this purpose.
     if !matches!(link.transport, Transport::Wire { framing: Framing::WebSocket(_), .. }) {
         wanted.insert(Capability::Acks);
@@ -64,6 +67,9 @@ impl Link {
                 });
                 write_out(writer, &mut out).await.map_err(HandshakeError::Closed)?;
                 let welcome = read_welcome(reader, writer, &mut out).await?;
+                if welcome.capabilities.enabled.contains(&Capability::BinaryFrames) {
+                    reader.accept_binary();
+                }
                 out.message(64, |buffer| message::write_notification(buffer, &Initialized {}));
                 write_out(writer, &mut out).await.map_err(HandshakeError::Closed)?;
                 Ok(welcome)

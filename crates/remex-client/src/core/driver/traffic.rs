@@ -85,7 +85,7 @@ pub(super) async fn send(core: &Core, writer: &mut WriteHalf, framing: Framing) 
     loop {
         let mut item = Some(core.next_item().await);
         while let Some(next) = item.take() {
-            append(next, &mut out, framing);
+            append(core, next, &mut out, framing);
             if out.len() < SEND_BYTES {
                 item = core.take_item();
             }
@@ -97,7 +97,7 @@ pub(super) async fn send(core: &Core, writer: &mut WriteHalf, framing: Framing) 
     }
 }
 
-fn append(item: OutgoingItem, out: &mut SendBuffer, framing: Framing) {
+fn append(core: &Core, item: OutgoingItem, out: &mut SendBuffer, framing: Framing) {
     match item {
         OutgoingItem::Pong(payload) => out.pong(&payload),
         OutgoingItem::Ping if framing == Framing::Lines => {
@@ -110,13 +110,7 @@ fn append(item: OutgoingItem, out: &mut SendBuffer, framing: Framing) {
             let error = RpcError::new(ErrorKind::UnknownMethod, "this client accepts no requests");
             out.message(128, |buffer| message::write_error(buffer, &id, &error));
         }
-        OutgoingItem::Request(id, Body::Wire(body)) => {
-            let id = RequestId::Integer(id.cast_signed());
-            out.message(body.len() + 32, |buffer| {
-                message::write_request_with(buffer, &id, |buffer| buffer.extend_from_slice(&body));
-            });
-        }
-        OutgoingItem::Request(_, Body::Memory(_)) => {}
+        OutgoingItem::Request(id, body) => body.append(id, out, core.is_binary()),
     }
 }
 
@@ -167,7 +161,7 @@ pub(super) async fn close(mut link: Link, core: &Core) {
             Transport::Wire { writer, framing, .. } => {
                 let mut out = SendBuffer::new(*framing);
                 while let Some(item) = core.take_item() {
-                    append(item, &mut out, *framing);
+                    append(core, item, &mut out, *framing);
                 }
                 out.close(NORMAL, "");
                 let _ = write_out(writer, &mut out).await;

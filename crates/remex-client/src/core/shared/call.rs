@@ -3,12 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use remex_proto::{Call, TraceContext, process::Started};
-use remex_rpc::memory::Reply;
+use remex_proto::{
+    Call, RequestId, TraceContext,
+    attachment::{self, Attached},
+    binary, message,
+    process::Started,
+};
+use remex_rpc::{SendBuffer, memory::Reply};
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::Core;
+use super::{Core, oldest};
 use crate::{Error, core::event_queue::EventQueue};
 
 /// Whether a call waits until the limits admit it.
@@ -41,8 +46,87 @@ pub(super) struct PendingCall {
 pub(crate) enum Body {
     /// An encoded request without its id; kept, because it may be resent.
     Wire(Bytes),
+    /// A request with bytes beside its JSON.
+    Attached(Arc<AttachedBody>),
     /// The call and its trace; taken when the call is sent.
     Memory(Option<(Box<Call>, Option<Box<TraceContext>>)>),
+}
+
+/// A request with bytes beside its JSON, for a connection that takes binary messages.
+#[derive(Debug)]
+pub(crate) struct AttachedBody {
+    /// The JSON without its id.
+    json: Vec<u8>,
+    attached: Attached,
+    /// What to encode for a server that reads no binary messages, after a reconnect.
+    call: Call,
+    trace: Option<TraceContext>,
+}
+
+impl Body {
+    /// Encodes a call; with bytes beside it if `is_binary` and there are any.
+    pub(super) fn encode(
+        call: Call,
+        trace: Option<TraceContext>,
+        uses_plain_paths: bool,
+        is_binary: bool,
+    ) -> Self {
+        if !is_binary {
+            let mut body = encoded(&call, trace.as_ref());
+            if uses_plain_paths {
+                oldest::use_plain_paths(&mut body);
+            }
+            return Self::Wire(body.into());
+        }
+        let (json, attached) = attachment::collect(|| encoded(&call, trace.as_ref()));
+        if attached.pieces.is_empty() {
+            return Self::Wire(json.into());
+        }
+        Self::Attached(Arc::new(AttachedBody { json, attached, call, trace }))
+    }
+
+    /// Returns the length of its message without the id.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Wire(body) => body.len(),
+            Self::Attached(body) => binary::MESSAGE_HEAD_LEN + body.json.len() + body.attached.len,
+            Self::Memory(_) => 0,
+        }
+    }
+
+    /// Appends the request with its id.
+    pub(crate) fn append(&self, id: u64, out: &mut SendBuffer, is_binary: bool) {
+        let id = RequestId::Integer(id.cast_signed());
+        match self {
+            Self::Wire(body) => append_json(&id, body, out),
+            Self::Attached(body) if is_binary => {
+                let mut json = Vec::with_capacity(body.json.len() + 32);
+                message::write_request_with(&mut json, &id, |json| json.extend_from_slice(&body.json));
+                let len = binary::MESSAGE_HEAD_LEN + json.len() + body.attached.len;
+                out.binary(len, |buffer| {
+                    binary::write_head(buffer, json.len());
+                    binary::write_rest(buffer, &json, &body.attached);
+                });
+            }
+            Self::Attached(body) => append_json(&id, &encoded(&body.call, body.trace.as_ref()), out),
+            Self::Memory(_) => {}
+        }
+    }
+}
+
+fn append_json(id: &RequestId, body: &[u8], out: &mut SendBuffer) {
+    out.message(body.len() + 32, |buffer| {
+        message::write_request_with(buffer, id, |buffer| buffer.extend_from_slice(body));
+    });
+}
+
+fn encoded(call: &Call, trace: Option<&TraceContext>) -> Vec<u8> {
+    let mut body = Vec::with_capacity(256);
+    call.write_body(&mut body);
+    if let Some(trace) = trace {
+        message::write_trace(&mut body, trace);
+    }
+    body
 }
 
 /// The recipient of a reply.
@@ -70,6 +154,8 @@ pub(super) enum ReplyTo {
 pub(crate) enum RawReply {
     /// The member `result`.
     Json(Bytes),
+    /// The member `result`, and the bytes beside the message.
+    Attached(Bytes, Bytes),
     Value(Reply),
 }
 
@@ -80,6 +166,9 @@ impl RawReply {
         };
         match self {
             RawReply::Json(json) => serde_json::from_slice(&json).map_err(|error| nonsense(&error)),
+            RawReply::Attached(json, attached) => {
+                attachment::with(attached, || serde_json::from_slice(&json)).map_err(|error| nonsense(&error))
+            }
             RawReply::Value(reply) => reply.take().ok_or_else(|| nonsense(&"unexpected type")),
         }
     }

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use remex_proto::{
-    Message, MessageLimits, RequestId, RpcError, ServerNote,
+    Message, MessageLimits, RequestId, RpcError, ServerNote, attachment,
+    binary::{self, Binary},
     call::{Note as _, Request as _},
     flow, fs,
     message::OutputFrame,
@@ -83,16 +84,36 @@ impl Core {
     ///
     /// Fails with [`Error::Protocol`] if the message cannot be attributed; the caller counts these.
     pub(crate) fn on_message(&self, bytes: &Bytes) -> Result<(), Error> {
-        if let Some(output) = OutputFrame::read(bytes) {
-            self.on_notification(ServerNote::ProcessOutput(output));
-            return Ok(());
-        }
+        let output = if self.is_binary() && binary::is_binary(bytes) {
+            match Binary::parse(bytes) {
+                Ok(Binary::Output(output)) => output,
+                Ok(Binary::Message { json, attached }) => return self.on_json(&json, Some(&attached)),
+                Err(malformed) => return Err(Error::Protocol { what: malformed.to_string() }),
+            }
+        } else {
+            match OutputFrame::read(bytes) {
+                Some(output) => output,
+                None => return self.on_json(bytes, None),
+            }
+        };
+        self.on_notification(ServerNote::ProcessOutput(output));
+        Ok(())
+    }
+
+    /// Handles a message in JSON, and the bytes beside it.
+    fn on_json(&self, json: &Bytes, attached: Option<&Bytes>) -> Result<(), Error> {
         let nonsense = |what: String| Error::Protocol { what };
-        match Message::parse(bytes, MessageLimits::FROM_SERVER) {
+        match Message::parse(json, MessageLimits::FROM_SERVER) {
             Err(malformed) => Err(nonsense(malformed.to_string())),
             Ok(Message::Response { id, outcome }) => {
                 let outcome = match outcome {
-                    Ok(result) => Ok(RawReply::Json(bytes.slice_ref(result.as_bytes()))),
+                    Ok(result) => {
+                        let result = json.slice_ref(result.as_bytes());
+                        Ok(match attached {
+                            Some(attached) => RawReply::Attached(result, attached.clone()),
+                            None => RawReply::Json(result),
+                        })
+                    }
                     Err(error) => match serde_json::from_str::<RpcError>(error) {
                         Ok(error) => Err(Error::Refused(error)),
                         Err(error) => Err(nonsense(format!("cannot decode an error response: {error}"))),
@@ -109,7 +130,13 @@ impl Core {
                 Ok(())
             }
             Ok(Message::Notification { method, params }) => {
-                match ServerNote::parse(&method, params) {
+                let parsed = match attached {
+                    Some(attached) => {
+                        attachment::with(attached.clone(), || ServerNote::parse(&method, params))
+                    }
+                    None => ServerNote::parse(&method, params),
+                };
+                match parsed {
                     Ok(note) => self.on_notification(note),
                     // A newer server may send notifications that this client does not know.
                     Err(remex_proto::ParseError::UnknownMethod { .. }) => {

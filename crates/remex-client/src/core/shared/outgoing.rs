@@ -1,6 +1,9 @@
 //! Messages waiting to be sent.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use remex_proto::{ClientNote, RequestId, flow, request};
@@ -88,6 +91,7 @@ impl Core {
             if let Some(waiting) = pending.waiting(id) {
                 let body = match &mut waiting.body {
                     Body::Wire(body) => Body::Wire(body.clone()),
+                    Body::Attached(body) => Body::Attached(Arc::clone(body)),
                     Body::Memory(call) => Body::Memory(call.take()),
                 };
                 return Some(OutgoingItem::Request(id, body));
