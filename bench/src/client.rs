@@ -15,7 +15,7 @@ use memchr::memmem::find;
 use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
 use serde_json::{Value, json};
 
-use crate::{Stdio, message::Message};
+use crate::{Stdio, message::Message, server::Frames};
 
 /// Holds several of the largest output messages, and still fits a second-level cache.
 const BUFFER_LEN: usize = 256 * 1024;
@@ -42,6 +42,23 @@ pub(crate) struct Client {
     outgoing: Vec<u8>,
     last_id: u64,
     last_process: u64,
+    frames: Frames,
+}
+
+/// Bytes to send, encoded before the clock starts.
+pub(crate) struct Bytes {
+    raw: Vec<u8>,
+    base64: String,
+}
+
+impl Bytes {
+    /// Returns the letter `x`, `len` times; `len` is one more than a multiple of three.
+    pub(crate) fn letters(len: usize) -> Self {
+        // Three of them are `eHh4`.
+        let mut base64 = "eHh4".repeat(len / 3);
+        base64.push_str("eA==");
+        Self { raw: vec![b'x'; len], base64 }
+    }
 }
 
 /// A connection, encrypted or not.
@@ -90,8 +107,17 @@ impl Write for Stream {
 
 impl Client {
     /// Connects, encrypted if there is a configuration for it, shakes hands and opens a new session.
-    pub(crate) fn connect(address: SocketAddr, tls: Option<&Arc<ClientConfig>>) -> Result<Self> {
-        Self::connect_with(address, tls, &json!({"clientName": "remex-bench", "resumeSessionId": null}))
+    pub(crate) fn connect(
+        address: SocketAddr,
+        tls: Option<&Arc<ClientConfig>>,
+        frames: Frames,
+    ) -> Result<Self> {
+        let mut session = json!({"clientName": "remex-bench", "resumeSessionId": null});
+        if frames == Frames::Binary {
+            session["capabilities"] = json!(["binaryFrames"]);
+        }
+        let client = Self::connect_with(address, tls, &session)?;
+        Ok(Self { frames, ..client })
     }
 
     /// Opens a new session that can be resumed under this name.
@@ -110,6 +136,7 @@ impl Client {
             outgoing: Vec::new(),
             last_id: 0,
             last_process: 0,
+            frames: Frames::Json,
         };
         client.upgrade(address)?;
         client.call("initialize", session)?;
@@ -167,6 +194,35 @@ impl Client {
         let text = format!(r#"{{"id":{},"method":"{method}","params":{params}}}"#, self.last_id);
         self.send(TEXT, text.as_bytes())?;
         Ok(self.last_id)
+    }
+
+    /// Asks for anything with bytes: `params` has a place for them, and they may be binary on their way.
+    pub(crate) fn ask_with(
+        &mut self,
+        method: &str,
+        params: impl FnOnce(&str) -> String,
+        bytes: &Bytes,
+    ) -> Result<u64> {
+        if self.frames == Frames::Json {
+            return self.ask(method, &params(&format!("\"{}\"", bytes.base64)));
+        }
+        self.last_id += 1;
+        let params = params(&format!("[0,{}]", bytes.raw.len()));
+        let json = format!(r#"{{"id":{},"method":"{method}","params":{params}}}"#, self.last_id);
+        let mut message = vec![2, 0, 0, 0];
+        message.extend_from_slice(&(json.len() as u32).to_be_bytes());
+        message.extend_from_slice(json.as_bytes());
+        message.extend_from_slice(&bytes.raw);
+        self.send(BINARY, &message)?;
+        Ok(self.last_id)
+    }
+
+    /// Returns how long `len` bytes are in a message.
+    pub(crate) fn encoded_len(&self, len: usize) -> usize {
+        match self.frames {
+            Frames::Json => len.div_ceil(3) * 4,
+            Frames::Binary => len,
+        }
     }
 
     /// Waits for the next answer and returns its length.
@@ -402,7 +458,7 @@ mod tests {
             stream.get_mut().write_all(&answer).unwrap();
             [(); 4].map(|()| read_frame(&mut stream))
         });
-        let mut client = Client::connect(address, None).unwrap();
+        let mut client = Client::connect(address, None, Frames::Json).unwrap();
         let giant = Message::Output { process: 1, seq: 1, len: 3 * BUFFER_LEN as u64 };
         assert_eq!(client.next_message().unwrap(), giant);
         let [initialize, first, second, initialized] = server.join().unwrap();

@@ -57,6 +57,9 @@ struct Arguments {
     /// Measure remex with TLS beside remex without
     #[arg(long)]
     tls: bool,
+    /// Measure remex with binary messages beside remex without
+    #[arg(long)]
+    binary: bool,
     /// Measure remex with a state directory beside remex without, and what only such a server can do
     #[arg(long)]
     durable: bool,
@@ -165,6 +168,9 @@ fn subjects(arguments: &Arguments) -> Result<Vec<Subject>> {
         program.display()
     );
     let mut subjects = vec![Subject::remex(program.clone())];
+    if arguments.binary {
+        subjects.push(Subject::remex_binary(program.clone()));
+    }
     if arguments.tls {
         subjects.push(Subject::remex_tls(program.clone()));
     }

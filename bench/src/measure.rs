@@ -49,6 +49,8 @@ pub(crate) const ALL: &[Measure] = &[
     files::SMALL_CONFINED,
     files::READ,
     files::WRITE,
+    files::READ_WHOLE,
+    files::WRITE_WHOLE,
     files::WALK,
     client::MEMORY,
     client::CALL_IN_PROCESS,

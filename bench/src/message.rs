@@ -49,6 +49,18 @@ impl Message {
     }
 
     fn try_parse(text: &[u8]) -> Option<Self> {
+        match text.first() {
+            Some(1) => return parse_binary_output(text),
+            Some(2) => {
+                let len = u32::from_be_bytes(*text.get(4..)?.first_chunk()?) as usize;
+                let reply = parse_reply(text.get(8..8 + len)?)?;
+                return Some(match reply {
+                    Self::Reply { id, error, .. } => Self::Reply { id, error, len: text.len() },
+                    other => other,
+                });
+            }
+            _ => {}
+        }
         // The answer to a read may be long, and need not be searched for what it is not.
         if text.starts_with(b"{\"id\":") {
             return parse_reply(text);
@@ -83,6 +95,18 @@ fn parse_output(text: &[u8]) -> Option<Message> {
         process: number(b"\"processId\":\"")?,
         seq: number(b"\"seq\":")?,
         len: decoded_len(chunk),
+    })
+}
+
+/// Output with a binary head.
+fn parse_binary_output(message: &[u8]) -> Option<Message> {
+    let (head, rest) = message.split_first_chunk::<24>()?;
+    let id_len = usize::from(u16::from_be_bytes([head[4], head[5]]));
+    let (id, bytes) = rest.split_at_checked(id_len)?;
+    Some(Message::Output {
+        process: std::str::from_utf8(id).ok()?.parse().ok()?,
+        seq: u64::from_be_bytes(*head[8..].first_chunk()?),
+        len: bytes.len() as u64,
     })
 }
 
@@ -130,6 +154,15 @@ mod tests {
         ] {
             assert_eq!(Message::parse(text.as_bytes()).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn binary_messages_are_measured_too() {
+        let output = b"\x01\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0c\
+            \x00\x00\x00\x00\x00\x00\x00\x007hi!\n";
+        assert_eq!(Message::parse(output).unwrap(), Message::Output { process: 7, seq: 12, len: 4 });
+        let reply = b"\x02\x00\x00\x00\x00\x00\x00\x1f{\"id\":4,\"result\":{\"chunk\":[0,3]}}abc";
+        assert_eq!(Message::parse(reply).unwrap(), Message::Reply { id: 4, error: None, len: reply.len() });
     }
 
     #[test]

@@ -40,6 +40,7 @@ const CONNECT_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) struct Subject {
     pub(crate) name: String,
     launch: Launch,
+    frames: Frames,
 }
 
 #[derive(Clone, Debug)]
@@ -52,26 +53,35 @@ enum Launch {
 
 impl Subject {
     pub(crate) fn remex(program: PathBuf) -> Self {
-        Self { name: REMEX.to_owned(), launch: Launch::Remex(program, Flavour::Plain) }
+        Self { name: REMEX.to_owned(), launch: Launch::Remex(program, Flavour::Plain), frames: Frames::Json }
+    }
+
+    /// Our program for a client that reads binary messages, to be measured beside that for one that does not.
+    pub(crate) fn remex_binary(program: PathBuf) -> Self {
+        Self { name: "remex, binary".to_owned(), frames: Frames::Binary, ..Self::remex(program) }
     }
 
     /// Our program with TLS, to be measured beside the plain one.
     pub(crate) fn remex_tls(program: PathBuf) -> Self {
-        Self { name: "remex with TLS".to_owned(), launch: Launch::Remex(program, Flavour::Tls) }
+        let launch = Launch::Remex(program, Flavour::Tls);
+        Self { name: "remex with TLS".to_owned(), launch, frames: Frames::Json }
     }
 
     /// Our program with a state directory, to be measured beside the one without.
     pub(crate) fn remex_durable(program: PathBuf) -> Self {
-        Self { name: DURABLE.to_owned(), launch: Launch::Remex(program, Flavour::Durable) }
+        let launch = Launch::Remex(program, Flavour::Durable);
+        Self { name: DURABLE.to_owned(), launch, frames: Frames::Json }
     }
 
     /// Starts a fresh instance and waits until it listens.
     pub(crate) fn start(&self) -> Result<Server> {
-        match &self.launch {
+        let started = match &self.launch {
             Launch::Remex(program, flavour) => start_remex(program, *flavour),
             Launch::Shell(line) => start_peer(line),
-        }
-        .with_context(|| format!("cannot start `{}`", self.name))
+        };
+        let mut server = started.with_context(|| format!("cannot start `{}`", self.name))?;
+        server.frames = self.frames;
+        Ok(server)
     }
 }
 
@@ -82,11 +92,20 @@ impl FromStr for Subject {
     fn from_str(text: &str) -> Result<Self> {
         match text.split_once('=') {
             Some((name, command)) if !name.is_empty() && command.contains("{port}") => {
-                Ok(Self { name: name.to_owned(), launch: Launch::Shell(command.to_owned()) })
+                let launch = Launch::Shell(command.to_owned());
+                Ok(Self { name: name.to_owned(), launch, frames: Frames::Json })
             }
             _ => bail!("`{text}` is not a peer; write it as `name=command with {{port}}`"),
         }
     }
+}
+
+/// How messages with bytes travel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Frames {
+    /// As base64 in JSON.
+    Json,
+    Binary,
 }
 
 /// How our program is run.
@@ -108,6 +127,7 @@ pub(crate) struct Server {
     /// How to connect to a port with TLS.
     tls: Option<Arc<ClientConfig>>,
     ours: Option<Ours>,
+    frames: Frames,
 }
 
 /// What only our own program has: other ways than the WebSocket.
@@ -208,7 +228,7 @@ impl Server {
 
     /// Opens a connection with a session of its own.
     pub(crate) fn connect(&self) -> Result<Client> {
-        Client::connect(self.address, self.tls.as_ref())
+        Client::connect(self.address, self.tls.as_ref(), self.frames)
             .with_context(|| format!("cannot connect to {}", self.address))
     }
 }
@@ -240,7 +260,7 @@ fn start_remex(program: &Path, flavour: Flavour) -> Result<Server> {
         .strip_prefix(scheme)
         .and_then(|address| address.parse().ok())
         .with_context(|| format!("its last line is `{line}`, not an address; run it by hand to see why"))?;
-    Ok(Server { group, keeper, address, tls, ours: Some(ours) })
+    Ok(Server { group, keeper, address, tls, ours: Some(ours), frames: Frames::Json })
 }
 
 /// Waits until a server has printed one line for each of its listeners, and returns the last.
@@ -268,7 +288,7 @@ fn start_peer(line: &str) -> Result<Server> {
         ensure!(Instant::now() < deadline, "`{line}` does not listen on {address} after {START_LIMIT:?}");
         thread::sleep(CONNECT_INTERVAL);
     }
-    Ok(Server { group, keeper: None, address, tls: None, ours: None })
+    Ok(Server { group, keeper: None, address, tls: None, ours: None, frames: Frames::Json })
 }
 
 /// A child that leads a process group of its own; dropping it ends the whole group.

@@ -12,7 +12,11 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::{Figures, Goal, Measure, Row, Scale, Unit, confined};
-use crate::{client::Client, server::Server, stats::percentile_us};
+use crate::{
+    client::{Bytes, Client},
+    server::Server,
+    stats::percentile_us,
+};
 
 const WARM_UP: usize = 50;
 const BLOCK: usize = 1 << 20;
@@ -86,6 +90,20 @@ pub(super) const WRITE: Measure = Measure {
     server: write,
     bare: Some(bare_write),
     rows: &[Row::against_bare("64 MiB written in blocks", Unit::MibPerSecond, "rate", Goal::None)],
+};
+
+pub(super) const READ_WHOLE: Measure = Measure {
+    name: "file-read-whole",
+    server: read_whole,
+    bare: Some(bare_read),
+    rows: &[Row::against_bare("64 MiB in one `fs/readFile`", Unit::MibPerSecond, "rate", Goal::None)],
+};
+
+pub(super) const WRITE_WHOLE: Measure = Measure {
+    name: "file-write-whole",
+    server: write_whole,
+    bare: None,
+    rows: &[Row::alone("16 MiB in one `fs/writeFile`", Unit::MibPerSecond, "rate", Goal::None)],
 };
 
 pub(super) const WALK: Measure = Measure {
@@ -190,7 +208,7 @@ fn read(server: &Server, scale: &Scale) -> Result<Figures> {
     let begin = Instant::now();
     client.ask("fs/open", &json!({"handleId": "h", "path": place.uri("large")}).to_string())?;
     client.next_reply()?;
-    let encoded = BLOCK.div_ceil(3) * 4;
+    let encoded = client.encoded_len(BLOCK);
     in_turn(
         &mut client,
         scale,
@@ -214,9 +232,7 @@ fn ensure_len(len: usize, encoded: usize) -> Result<()> {
 fn write(server: &Server, scale: &Scale) -> Result<Figures> {
     let place = Place::new()?;
     let mut client = server.connect()?;
-    // The letter `x`, three times, is `eHh4`.
-    let mut chunk = "eHh4".repeat(BLOCK / 3);
-    chunk.push_str("eA==");
+    let block = Bytes::letters(BLOCK);
     let begin = Instant::now();
     let open = json!({"handleId": "h", "path": place.uri("large"), "mode": "replace"});
     client.ask("fs/open", &open.to_string())?;
@@ -225,9 +241,8 @@ fn write(server: &Server, scale: &Scale) -> Result<Figures> {
         &mut client,
         scale,
         |client, offset| {
-            client
-                .ask("fs/writeBlock", &format!(r#"{{"handleId":"h","offset":{offset},"chunk":"{chunk}"}}"#))
-                .map(drop)
+            let params = |chunk: &str| format!(r#"{{"handleId":"h","offset":{offset},"chunk":{chunk}}}"#);
+            client.ask_with("fs/writeBlock", params, &block).map(drop)
         },
         |_| Ok(()),
     )?;
@@ -237,6 +252,44 @@ fn write(server: &Server, scale: &Scale) -> Result<Figures> {
     let written = fs::metadata(place.0.path().join("large"))?.len();
     ensure!(written == scale.file_bytes, "{written} bytes were written instead of {}", scale.file_bytes);
     Ok(rate(scale, elapsed))
+}
+
+fn read_whole(server: &Server, scale: &Scale) -> Result<Figures> {
+    let place = Place::new()?;
+    place.make_large(scale)?;
+    let mut client = server.connect()?;
+    let params = json!({"path": place.uri("large")}).to_string();
+    let encoded = client.encoded_len(scale.file_bytes as usize);
+    let best = best_of(|| {
+        client.ask("fs/readFile", &params)?;
+        let len = client.next_reply()?;
+        ensure!(len > encoded, "an answer of {len} bytes has no {} bytes in it", scale.file_bytes);
+        Ok(())
+    })?;
+    Ok(per_second(scale.file_bytes, &best))
+}
+
+fn write_whole(server: &Server, _: &Scale) -> Result<Figures> {
+    let place = Place::new()?;
+    let mut client = server.connect()?;
+    // One more than a multiple of three.
+    let bytes = Bytes::letters(16 << 20);
+    let uri = place.uri("whole");
+    let best = best_of(|| {
+        client.ask_with(
+            "fs/writeFile",
+            |data| format!(r#"{{"path":"{uri}","dataBase64":{data}}}"#),
+            &bytes,
+        )?;
+        client.next_reply().map(drop)
+    })?;
+    Ok(per_second(16 << 20, &best))
+}
+
+/// Turns the shortest time into a rate.
+fn per_second(bytes: u64, best: &Figures) -> Figures {
+    let milliseconds = best[0].1;
+    vec![("rate", bytes as f64 / f64::from(1 << 20) / (milliseconds / 1000.0))]
 }
 
 /// Asks for every block of a file, some of them at once.
