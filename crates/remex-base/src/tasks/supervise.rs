@@ -8,6 +8,7 @@ use std::{
     any::Any,
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
     task::Poll,
 };
 
@@ -30,6 +31,22 @@ pub fn supervise<T>(task: impl Future<Output = T>) -> impl Future<Output = Resul
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
         Err(Panicked) => Poll::Ready(Err(Panicked)),
+    })
+}
+
+/// The rest of a task, on the heap.
+pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs a phase of a task, and then the one that it returns.
+///
+/// The memory of the first is freed before the second: as one future, both would have their space for as long as the task
+/// lives, and a start needs far more than what follows it.
+pub fn in_phases(first: impl Future<Output = Option<Running>> + Send + 'static) -> Running {
+    let first = Box::pin(first);
+    Box::pin(async move {
+        if let Some(next) = first.await {
+            next.await;
+        }
     })
 }
 

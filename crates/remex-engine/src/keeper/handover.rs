@@ -113,7 +113,7 @@ impl Keeper {
         tracing::error!(target: LOG_TARGET, reason, "the keeper goes on with its old program");
         for Entry { process, .. } in self.entries() {
             if let Some(running) = process.resume() {
-                self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
+                self.host.spawn(broken::guard(process, Arc::clone(self), None, Box::pin(running)));
             }
         }
         reason
@@ -255,7 +255,7 @@ impl Keeper {
             process.abandon();
         }
         if let Some(running) = running {
-            self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
+            self.host.spawn(broken::guard(process, Arc::clone(self), None, Box::pin(running)));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use remex_base::{clock::now_ms, threads::ServerWork, trace::LOG_TARGET};
+use remex_base::{clock::now_ms, supervise::in_phases, threads::ServerWork, trace::LOG_TARGET};
 use remex_log::Space as _;
 use remex_proto::{ErrorKind, RpcError};
 
@@ -55,16 +55,18 @@ impl Keeper {
         self.count_live(&process);
         let (keeper, caller) = (Arc::clone(self), LinkCaller::starting(self, key));
         let starting = Arc::clone(&process);
-        let running = async move {
+        let running = in_phases(async move {
             if must_sync && let Err(error) = keeper.sync_description(dir).await {
                 caller.answer(Err(not_synced(&starting.id, &error)));
-                return keeper.not_started(&starting);
+                keeper.not_started(&starting);
+                return None;
             }
             let child = match keeper.host.spawner().attempt(start, &attempt).await {
                 Ok(child) => child,
                 Err(error) => {
                     caller.refuse(error);
-                    return keeper.not_started(&starting);
+                    keeper.not_started(&starting);
+                    return None;
                 }
             };
             let note = StartNote { pid: child.pid.as_raw().unsigned_abs(), at_ms: now_ms() };
@@ -81,7 +83,8 @@ impl Keeper {
                 Ok(()) => drop(caller),
             }
             keeper.not_started(&starting);
-        };
+            None
+        });
         self.host.spawn(broken::guard(process, Arc::clone(self), None, running));
         self.refill_prepared_logs();
     }

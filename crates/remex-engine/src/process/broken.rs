@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use remex_base::{
     clock::now_ms,
-    supervise::{catch_panic, defect, supervise},
+    supervise::{Running, catch_panic, defect, in_phases, supervise},
 };
 use remex_process::Scope;
 use remex_proto::process::{self as wire, ExitCause};
@@ -21,12 +21,12 @@ pub const FAILURE: &str =
     "the server's task for this process panicked, so the process was killed; see the server's log";
 
 /// Runs the task of a process; if it panics, ends the process.
-pub async fn run<A: ServerAudience>(starting: Starting<A>, owner: Arc<A::Owner>) {
+pub fn run<A: ServerAudience>(starting: Starting<A>, owner: Arc<A::Owner>) -> Running {
     let (process, start_id) = (starting.process.clone(), starting.start_id.clone());
-    let running = launch::run(starting, Arc::clone(&owner));
+    let running = in_phases(launch::run(starting, Arc::clone(&owner)));
     match process {
-        ServerProcess::Local(process) => guard(process, owner, start_id, running).await,
-        ServerProcess::Remote(process) => guard(process, owner, start_id, running).await,
+        ServerProcess::Local(process) => Box::pin(guard(process, owner, start_id, running)),
+        ServerProcess::Remote(process) => Box::pin(guard(process, owner, start_id, running)),
     }
 }
 
@@ -35,7 +35,7 @@ pub async fn guard<A: Audience, K: Kind<A>>(
     process: Arc<Engine<A, K>>,
     owner: Arc<A::Owner>,
     start_id: Option<String>,
-    running: impl Future<Output = ()> + Send,
+    running: Running,
 ) {
     if supervise(running).await.is_ok() {
         return;

@@ -36,7 +36,7 @@ pub trait RunsChild<A: Audience>: Kind<A, State: HasChild<A::Caller>> {
 }
 
 /// Enforces the limits of a child, besides its jail.
-pub trait ChildLimits: Send + 'static {
+pub trait ChildLimits: Send + Sync + 'static {
     /// Returns what the answer to the start says of its sandbox.
     fn level(&self) -> ConfinementLevel;
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use remex_access::account::Account;
-use remex_base::limits::Limits;
+use remex_base::{limits::Limits, supervise::Running};
 use remex_process::{Attempt, Child, Leader, Tag};
 use remex_proto::{
     process as wire,
@@ -95,9 +95,9 @@ impl<A: KeeperAudience> KeeperProcess<A> {
         started_at_ms: u64,
         owner: Arc<A::Owner>,
         caller: A::Caller,
-    ) {
+    ) -> Option<Running> {
         let announce = Announce { start_id: None, caller: Some(caller), started_at_ms: Some(started_at_ms) };
-        launch::run_child(self, owner, child, |_| KnownToServer, announce, |_| {}).await;
+        launch::run_child(self, owner, child, |_| KnownToServer, announce, |_| {}).await
     }
 
     /// Kills a child whose start cannot be recorded.

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc, time::Instant};
 
+use remex_base::supervise::Running;
 use remex_process::{Attempt, Cgroup, Child, ProxySocket, Start};
 use remex_proto::RpcError;
 
@@ -17,8 +18,8 @@ use super::{
 };
 use crate::{shared::host::Host, state::keeper_link::message::StartFailure};
 
-/// Starts the child and runs until all its output is in the log.
-pub(super) async fn run<A: ServerAudience>(starting: Starting<A>, owner: Arc<A::Owner>) {
+/// Starts the child; returns what runs until all its output is in the log.
+pub(super) async fn run<A: ServerAudience>(starting: Starting<A>, owner: Arc<A::Owner>) -> Option<Running> {
     let Starting { process, command, start_id, caller, slots } = starting;
     let announce = Announce { start_id, caller: Some(caller), started_at_ms: None };
     match process {
@@ -31,21 +32,23 @@ pub(super) async fn run<A: ServerAudience>(starting: Starting<A>, owner: Arc<A::
                         proxied.serve_proxy(&*client, socket, rules);
                     }
                 };
-                run_child(process, owner, *child, limits, announce, serve).await;
+                return run_child(process, owner, *child, limits, announce, serve).await;
             }
             Err(error) => process.fail(&*owner, announce, &error),
         },
         ServerProcess::Remote(process) => match process.attempt(&*owner, command, &slots).await {
             Ok(started) => {
                 process.announce_remote_start(&*owner, started, announce);
-                process.follow_keeper(owner).await;
+                return Some(Box::pin(async move { process.follow_keeper(owner).await }));
             }
             Err(error) => process.fail(&*owner, announce, &error),
         },
     }
+    None
 }
 
-/// Runs until all output of a new child is in the log; calls `serve` with the socket of its proxy, if it has one.
+/// Returns what runs until all output of a new child is in the log; calls `serve` with the socket of its proxy, if it has
+/// one.
 pub(crate) async fn run_child<A: Audience, K: RunsChild<A>>(
     process: Arc<Engine<A, K>>,
     owner: Arc<A::Owner>,
@@ -53,7 +56,7 @@ pub(crate) async fn run_child<A: Audience, K: RunsChild<A>>(
     limits: impl FnOnce(Option<Cgroup>) -> K::Limits,
     announce: Announce<A::Caller>,
     serve: impl FnOnce(ProxySocket),
-) {
+) -> Option<Running> {
     let leader = child.exit.leader().clone();
     process.state().kind.child_mut().leader = Some(leader.clone());
     #[cfg(any(test, feature = "testing"))]
@@ -65,7 +68,8 @@ pub(crate) async fn run_child<A: Audience, K: RunsChild<A>>(
         Ok(pipes) => pipes,
         Err(error) => {
             terminate::unwatched(&process, child.exit).await;
-            return process.fail_watch(&*owner, announce, &error);
+            process.fail_watch(&*owner, announce, &error);
+            return None;
         }
     };
     if !pipes.has_input() {
@@ -96,7 +100,7 @@ pub(crate) async fn run_child<A: Audience, K: RunsChild<A>>(
         owner,
     };
     task.process.state().last_output = now;
-    task.run().await;
+    Some(Box::pin(task.run()))
 }
 
 /// Enforces the limits of a child of the server.

@@ -126,8 +126,8 @@ enum Stop {
     Lost,
 }
 
-/// Serves one connection until it ends, then detaches its session.
-pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
+/// Returns what serves one connection until it ends, then detaches its session.
+pub(crate) fn run(sessions: Arc<SessionRegistry>, link: Link) -> impl Future<Output = ()> + Send {
     let Link { transport, mut validity, peer } = link;
     let (mut reader, sink) = match transport {
         Transport::Wire { reader, writer, framing, source } => {
@@ -155,34 +155,38 @@ pub(crate) async fn run(sessions: Arc<SessionRegistry>, link: Link) {
     let rate = sessions.rates().of(&validity.credential().identity);
     let mut connection = Connection { sessions, outbox: Arc::clone(&outbox), calls, rate };
     tracing::info!(connection = outbox.id, %identity, transport = reader.transport(), "connection opened");
-    let stop = {
-        let reading = connection.read(&mut reader);
-        tokio::pin!(reading);
-        tokio::select! {
-            stop = &mut reading => stop,
-            reason = validity.ended() => {
-                tracing::info!(connection = outbox.id, error = reason.as_str(), "connection closed");
-                outbox.request_close(POLICY, reason);
-                // Finishes the message it is at.
-                reading.await
+    drop(identity);
+    // Only this lives as long as the connection. An async function would have its arguments twice.
+    async move {
+        let stop = {
+            let reading = connection.read(&mut reader);
+            tokio::pin!(reading);
+            tokio::select! {
+                stop = &mut reading => stop,
+                reason = validity.ended() => {
+                    tracing::info!(connection = outbox.id, error = reason.as_str(), "connection closed");
+                    outbox.request_close(POLICY, reason);
+                    // Finishes the message it is at.
+                    reading.await
+                }
             }
+        };
+        connection.end(&stop, reader.is_half()).await;
+        let sessions = Arc::clone(&connection.sessions);
+        drop(connection);
+        let _ = tokio::time::timeout(CLOSE_GRACE, async {
+            let _ = writing.await;
+            reader.drain(stop).await;
+        })
+        .await;
+        sessions.connections().close(outbox.id);
+        host.notify_activity();
+        outbox.close();
+        if host.audit().is_on() {
+            host.audit().record(audit::connection(&peer, opened.elapsed(), outbox.written()));
         }
-    };
-    connection.end(&stop, reader.is_half()).await;
-    let sessions = Arc::clone(&connection.sessions);
-    drop(connection);
-    let _ = tokio::time::timeout(CLOSE_GRACE, async {
-        let _ = writing.await;
-        reader.drain(stop).await;
-    })
-    .await;
-    sessions.connections().close(outbox.id);
-    host.notify_activity();
-    outbox.close();
-    if host.audit().is_on() {
-        host.audit().record(audit::connection(&peer, opened.elapsed(), outbox.written()));
+        tracing::info!(connection = outbox.id, identity = %peer.identity, "connection closed");
     }
-    tracing::info!(connection = outbox.id, identity = %peer.identity, "connection closed");
 }
 
 impl Connection {

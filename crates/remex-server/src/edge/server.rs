@@ -27,7 +27,12 @@ use remex_access::{
     grants::Auth,
     identity::Credential,
 };
-use remex_base::{limits::Limits, lock, supervise::supervise, threads::ServerWork};
+use remex_base::{
+    limits::Limits,
+    lock,
+    supervise::{in_phases, supervise},
+    threads::ServerWork,
+};
 use remex_engine::{Durable, DurableError, LimitEnforcer, Phase, Quotas};
 use remex_process::{CgroupError, Scope, Signal, Tags, Watchdog, tree};
 use remex_proto::message::Source;
@@ -219,10 +224,10 @@ impl Server {
                 }
                 Ok(Accepted::Unix { stream, peer_uid }) => {
                     let server = Arc::clone(&self);
-                    self.host.spawn(async move {
+                    self.host.spawn(in_phases(async move {
                         let admitted = server.admit_unix(stream, peer_uid).await;
-                        server.run(admitted).await;
-                    });
+                        server.run(admitted)
+                    }));
                 }
                 Err(error) => {
                     self.warn_unaccepted(&error);

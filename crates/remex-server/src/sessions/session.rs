@@ -22,7 +22,7 @@ use remex_access::{
     account::{Account, Charge, Kind},
     scope::Floor,
 };
-use remex_base::{lock, trace};
+use remex_base::{lock, supervise::in_phases, trace};
 use remex_engine::{
     Command, EngineContext, Owner, PendingDecision, ServerProcess, Snapshots, StartFloor, Starting, broken,
     unknown_process,
@@ -244,12 +244,13 @@ impl Session {
                     Starting { process: process.into(), command, start_id, caller: responder, slots };
                 let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
                 let saved = self.save_begun(&starting.process);
-                let running = async move {
+                let running = in_phases(async move {
                     match saved::begun(saved, &starting.process).await {
-                        Ok(()) => broken::run(starting, owner).await,
+                        Ok(()) => return Some(broken::run(starting, owner)),
                         Err(error) => starting.refuse(&*owner, &error),
                     }
-                };
+                    None
+                });
                 self.host.spawn(running.instrument(span));
                 pending.hand_over();
             }

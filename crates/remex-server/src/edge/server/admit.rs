@@ -15,7 +15,12 @@ use remex_access::{
     identity::{Credential, Identity},
     scope::Permission,
 };
-use remex_base::{certificate::PeerCertificate, metrics::CONTENT_TYPE, threads::ServerWork};
+use remex_base::{
+    certificate::PeerCertificate,
+    metrics::CONTENT_TYPE,
+    supervise::{Running, in_phases},
+    threads::ServerWork,
+};
 use remex_engine::{Phase, unix_peer};
 use remex_proto::{ErrorKind, RequestId, RpcError, message::Source};
 use remex_rpc::{
@@ -57,25 +62,31 @@ impl Server {
             }
         };
         let (server, permit) = (Arc::clone(self), NotifyOnDrop::new(permit, &self.host));
-        self.host.spawn(async move {
+        self.host.spawn(in_phases(async move {
             let handshake = server.admit_tcp(stream, ends, owner, &permit, tls);
             let admitted = tokio::select! {
                 admitted = handshake => admitted,
                 () = permit.evicted() => Err(NotAdmitted::LimitReached(LimitReached::HalfOpen)),
             };
             drop(permit);
-            server.run(admitted).await;
-        });
+            server.run(admitted)
+        }));
     }
 
-    /// Serves a connection until it ends.
-    pub(super) async fn run(&self, admitted: Result<(Link, NotifyOnDrop<Permit>), NotAdmitted>) {
+    /// Returns what serves a connection until it ends, if it was admitted.
+    pub(super) fn run(&self, admitted: Result<(Link, NotifyOnDrop<Permit>), NotAdmitted>) -> Option<Running> {
         match admitted {
             Ok((link, permit)) => {
-                connection::run(Arc::clone(&self.sessions), link).await;
-                drop(permit);
+                let running = connection::run(Arc::clone(&self.sessions), link);
+                Some(Box::pin(async move {
+                    running.await;
+                    drop(permit);
+                }))
             }
-            Err(reason) => tracing::debug!(error = %reason, "connection refused"),
+            Err(reason) => {
+                tracing::debug!(error = %reason, "connection refused");
+                None
+            }
         }
     }
 

@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use remex_base::{supervise::defect, trace};
+use remex_base::{
+    supervise::{defect, in_phases},
+    trace,
+};
 use remex_engine::{HANG_THRESHOLD, Phase, Request, StartRequest, Starting, broken, unknown_process};
 use remex_proto::{
     ErrorKind, RpcError,
@@ -238,12 +241,13 @@ impl Session {
         let starting = Starting { process: process.clone().into(), command, start_id: None, caller, slots };
         let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
         let saved = self.save_begun(&starting.process);
-        let running = async move {
+        let running = in_phases(async move {
             match saved::begun(saved, &starting.process).await {
-                Ok(()) => broken::run(starting, owner).await,
+                Ok(()) => return Some(broken::run(starting, owner)),
                 Err(error) => starting.refuse(&*owner, &error),
             }
-        };
+            None
+        });
         self.host.spawn(running.instrument(span));
         let answered = tokio::select! {
             answered = answer => answered,

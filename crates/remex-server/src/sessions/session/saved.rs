@@ -227,7 +227,7 @@ impl Session {
         } else {
             let owner: Arc<dyn ProcessOwner> = Arc::clone(self) as _;
             let running = Arc::clone(&restored).run_restored(Arc::clone(&owner));
-            self.host.spawn(broken::guard(restored, owner, description.start_id.clone(), running));
+            self.host.spawn(broken::guard(restored, owner, description.start_id.clone(), Box::pin(running)));
         }
         Some(())
     }
