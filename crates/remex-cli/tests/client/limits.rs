@@ -26,10 +26,10 @@ async fn an_oversized_message_is_refused_before_it_is_sent() {
         let client = connect(&server).await;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("big");
-        let error = in_time(client.fs().write(&path, vec![0; 50 << 20])).await.unwrap_err();
+        let error = in_time(client.fs().write(&path, vec![0; 70 << 20])).await.unwrap_err();
         assert!(matches!(error, Error::TooLong { method: "fs/writeFile", limit: 67_108_864, .. }), "{error}");
-        let size = in_time(client.fs().upload(&vec![0; 50 << 20][..], &path)).await.unwrap();
-        assert_eq!(size, 50 << 20, "in parts it goes");
+        let size = in_time(client.fs().upload(&vec![0; 70 << 20][..], &path)).await.unwrap();
+        assert_eq!(size, 70 << 20, "in parts it goes");
     }
 }
 

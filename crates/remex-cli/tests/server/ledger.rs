@@ -83,6 +83,8 @@ enum Dialect {
     Acks,
     Consumed,
     ConsumedAndAcks,
+    /// All of it, and binary messages.
+    Binary,
 }
 
 impl Dialect {
@@ -92,11 +94,12 @@ impl Dialect {
             Dialect::Acks => &["acks", "processGap"],
             Dialect::Consumed => &["consumed"],
             Dialect::ConsumedAndAcks => &["consumed", "acks", "processGap"],
+            Dialect::Binary => &["consumed", "acks", "processGap", "binaryFrames"],
         }
     }
 
     fn consumes(self) -> bool {
-        matches!(self, Dialect::Consumed | Dialect::ConsumedAndAcks)
+        matches!(self, Dialect::Consumed | Dialect::ConsumedAndAcks | Dialect::Binary)
     }
 
     fn hello(self, session: &Value) -> Value {
@@ -164,6 +167,8 @@ impl Case {
             Dialect::Acks,
             Dialect::Consumed,
             Dialect::ConsumedAndAcks,
+            Dialect::Binary,
+            Dialect::Binary,
         ]);
         let limited = dice.one_of(&Limited::ALL);
         let can_resume = dialect != Dialect::Oldest && transport != Transport::Stdio;

@@ -5,6 +5,7 @@
 mod admission;
 mod attacks;
 mod audit;
+mod binary_messages;
 mod caps;
 mod configuration;
 mod confined_files;

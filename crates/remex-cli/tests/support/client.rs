@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tungstenite::Message;
 
 use super::{
-    decode,
+    binary, decode,
     inbox::{End, Inbox, Seen},
     start_params,
     wire::Wire,
@@ -74,9 +74,21 @@ impl Client {
 
     /// Shakes hands with these parameters, and returns the answer.
     pub(crate) fn initialize_with(&self, params: Value) -> Value {
+        let words = params["capabilities"].as_array();
+        if words.is_some_and(|words| words.contains(&json!("binaryFrames"))) {
+            self.inbox.accept_binary();
+        }
         let answer = self.call("initialize", params).expect("the handshake succeeds");
         self.notify("initialized", json!({}));
         answer
+    }
+
+    /// Shakes hands as a client that reads binary messages.
+    pub(crate) fn initialize_binary(&self) -> Value {
+        let capabilities = ["binaryFrames", "processGap", "acks"];
+        self.initialize_with(
+            json!({"clientName": "black box", "resumeSessionId": null, "capabilities": capabilities}),
+        )
     }
 
     /// Attaches to a session, as today's clients do after a cut.
@@ -91,6 +103,20 @@ impl Client {
         request["id"] = id.clone();
         self.send_json(&request);
         id
+    }
+
+    /// Sends a request as a binary message with these bytes, and returns its id; its parameters refer to the bytes.
+    pub(crate) fn send_bytes(&self, method: &str, params: Value, bytes: &[u8]) -> Value {
+        let id = json!(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let mut request = message(method, params);
+        request["id"] = id.clone();
+        self.wire.send_binary(&binary::with_bytes(&request, bytes));
+        id
+    }
+
+    /// Sends any bytes as one binary message.
+    pub(crate) fn send_binary(&self, message: &[u8]) {
+        self.wire.send_binary(message);
     }
 
     /// Sends a request and waits for the answer: `result` or `error`.

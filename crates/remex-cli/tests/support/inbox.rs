@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::PATIENCE;
+use super::{PATIENCE, binary};
 
 /// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub(crate) struct Seen {
     pub(crate) garbage: Vec<String>,
     end: Option<End>,
     paused: bool,
+    /// Whether the client has asked for binary messages.
+    accepts_binary: bool,
 }
 
 impl Seen {
@@ -107,8 +109,18 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    pub(crate) fn push_garbage(&self, what: String) {
-        self.lock().garbage.push(what);
+    /// From now on, binary messages are what the client has asked for.
+    pub(crate) fn accept_binary(&self) {
+        self.lock().accepts_binary = true;
+    }
+
+    pub(crate) fn push_binary(&self, message: &[u8]) {
+        let mut seen = self.lock();
+        if seen.accepts_binary {
+            seen.sort(binary::as_json(message));
+        } else {
+            seen.garbage.push(format!("a binary message: {message:?}"));
+        }
         self.changed.notify_all();
     }
 

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "each test crate uses its own part of the harness")]
 
+mod binary;
 mod client;
 mod codex;
 mod disconnecting_proxy;

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket, client::client_with_config, protocol::WebSocketConfig};
 
-use super::PATIENCE;
+use super::{PATIENCE, binary};
 
 /// A connection without a thread of its own.
 ///
@@ -24,6 +24,7 @@ pub(crate) struct Reader {
     /// Messages that came while a reply was waited for.
     passed: VecDeque<Value>,
     next_id: i64,
+    accepts_binary: bool,
 }
 
 enum Link {
@@ -52,13 +53,13 @@ impl Reader {
                 Link::WebSocket(Box::new(socket))
             }
         };
-        Self { socket, passed: VecDeque::new(), next_id: 1 }
+        Self { socket, passed: VecDeque::new(), next_id: 1, accepts_binary: false }
     }
 
     /// Speaks to a program over its standard streams.
     pub(crate) fn over_stdio(stdin: ChildStdin, stdout: ChildStdout) -> Self {
         let socket = Link::Stdio(BufReader::new(stdout), stdin);
-        Self { socket, passed: VecDeque::new(), next_id: 1 }
+        Self { socket, passed: VecDeque::new(), next_id: 1, accepts_binary: false }
     }
 
     /// Connects and shakes hands with these parameters; returns the answer too.
@@ -73,6 +74,8 @@ impl Reader {
     pub(crate) fn send(&mut self, method: &str, params: Value) -> Value {
         let id = json!(self.next_id);
         self.next_id += 1;
+        let words = params["capabilities"].as_array();
+        self.accepts_binary |= words.is_some_and(|words| words.contains(&json!("binaryFrames")));
         let mut request = json!({"id": id, "method": method});
         request["params"] = params;
         self.write(&request);
@@ -141,11 +144,12 @@ impl Reader {
                 assert!(Instant::now() < deadline, "the server sends nothing for {PATIENCE:?}");
                 match socket.read().expect("the server sends messages") {
                     Message::Text(text) => break parse(text.as_bytes()),
+                    Message::Binary(message) if self.accepts_binary => break binary::as_json(&message),
                     Message::Ping(_) => socket.flush().expect("the server takes pongs"),
                     other => assert!(other.is_pong(), "{other:?} is no message of the dialect"),
                 }
             },
-            Link::Lines(lines) => parse(&line_of(lines)),
+            Link::Lines(lines) => message_of(lines, self.accepts_binary),
             Link::Stdio(lines, _) => {
                 // A server sends whole lines, so what has begun ends soon.
                 if lines.buffer().is_empty() {
@@ -154,17 +158,19 @@ impl Reader {
                     let ready = poll(&mut pipe, Some(&patience)).expect("a pipe can be polled");
                     assert!(ready > 0, "the server sends nothing for {PATIENCE:?}");
                 }
-                parse(&line_of(lines))
+                message_of(lines, self.accepts_binary)
             }
         }
     }
 }
 
-fn line_of(lines: &mut impl BufRead) -> Vec<u8> {
-    let mut line = Vec::new();
-    let len = lines.read_until(b'\n', &mut line).expect("the server sends lines");
-    assert!(len > 0, "the server ended the connection");
-    line
+fn message_of(lines: &mut impl BufRead, accepts_binary: bool) -> Value {
+    match binary::read(lines).expect("the server sends lines") {
+        binary::Read::Line(line) => parse(&line),
+        binary::Read::Binary(message) if accepts_binary => binary::as_json(&message),
+        binary::Read::Binary(message) => panic!("nobody asked for the binary message {message:?}"),
+        binary::Read::End => panic!("the server ended the connection"),
+    }
 }
 
 fn parse(bytes: &[u8]) -> Value {

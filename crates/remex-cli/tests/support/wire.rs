@@ -1,7 +1,7 @@
 //! The client's side of the three transports: a reader and a writer thread each, so that neither waits for the other.
 
 use std::{
-    io::{self, BufRead as _, BufReader, Read, Write},
+    io::{self, BufReader, Read, Write},
     net::{Shutdown, TcpStream},
     os::unix::net::UnixStream,
     process::{ChildStdin, ChildStdout},
@@ -20,7 +20,10 @@ use tungstenite::{
     protocol::{Role, WebSocketConfig},
 };
 
-use super::inbox::{End, Inbox};
+use super::{
+    binary,
+    inbox::{End, Inbox},
+};
 
 /// What a writer thread is told; it never answers, so nobody waits for it.
 enum Order {
@@ -136,6 +139,16 @@ impl Wire {
         }
     }
 
+    /// Sends one binary message.
+    pub(crate) fn send_binary(&self, message: &[u8]) {
+        match &self.outgoing {
+            Outgoing::WebSocket { .. } => self.send_websocket(Message::binary(message.to_vec())),
+            Outgoing::Lines(lines) => {
+                let _ = lines.send(Order::Write(binary::between_lines(message)));
+            }
+        }
+    }
+
     /// Sends a WebSocket message of any kind.
     pub(crate) fn send_websocket(&self, message: Message) {
         let Outgoing::WebSocket { frames, .. } = &self.outgoing else { panic!("this is not a WebSocket") };
@@ -174,13 +187,12 @@ fn write_orders(mut to: impl Write, orders: &Receiver<Order>, finish: impl FnOnc
 
 fn read_lines(from: impl Read, inbox: &Inbox) {
     let mut from = BufReader::new(from);
-    let mut line = Vec::new();
     let how = loop {
         inbox.wait_while_paused();
-        line.clear();
-        match from.read_until(b'\n', &mut line) {
-            Ok(0) => break "end of file".to_owned(),
-            Ok(_) => inbox.push(&line),
+        match binary::read(&mut from) {
+            Ok(binary::Read::End) => break "end of file".to_owned(),
+            Ok(binary::Read::Line(line)) => inbox.push(&line),
+            Ok(binary::Read::Binary(message)) => inbox.push_binary(&message),
             Err(error) => break error.to_string(),
         }
     };
@@ -193,7 +205,7 @@ fn read_websocket(mut socket: WebSocket<WebSocketStream>, inbox: &Inbox) {
         inbox.wait_while_paused();
         match socket.read() {
             Ok(Message::Text(text)) => inbox.push(text.as_bytes()),
-            Ok(Message::Binary(bytes)) => inbox.push_garbage(format!("a binary message: {bytes:?}")),
+            Ok(Message::Binary(bytes)) => inbox.push_binary(&bytes),
             Ok(Message::Pong(payload)) => inbox.push_pong(&payload),
             Ok(Message::Close(frame)) => {
                 close = frame.map(|frame| (u16::from(frame.code), frame.reason.to_string()));
