@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,6 +85,31 @@ class Server:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+class Web(BaseHTTPRequestHandler):
+    """A web server that returns what it gets, a status, or zeros."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        _, kind, *rest = self.path.split("/")
+        status = int(rest[0]) if kind == "status" else 200
+        if kind == "status":
+            body = f"status {status}".encode()
+        elif kind == "zeros":
+            body = bytes(int(rest[0]))
+        self.send_response(status)
+        self.send_header("x-method", self.command)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = do_PUT = do_DELETE = answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
 class Proxy:
     """A proxy to a unix socket, or to a port, whose connections end after some bytes, from a seed.
 
@@ -94,6 +120,9 @@ class Proxy:
         self._target = target
         self._budget = budget
         self.disconnects = 0
+        self.is_recording = False
+        #: What clients and servers have sent since then.
+        self.forth, self.back = bytearray(), bytearray()
         #: While it is not set, connections carry nothing.
         self.is_open = asyncio.Event()
         self.is_open.set()
@@ -114,12 +143,14 @@ class Proxy:
         left = self._budget()
         self._writers |= {back, forth}
 
-        async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, record: bytearray) -> None:
             nonlocal left
             while data := await reader.read(64 << 10):
                 if left is not None:
                     data = data[: max(left, 0)]
                     left -= len(data)
+                if self.is_recording:
+                    record += data
                 writer.write(data)
                 if left is not None and left <= 0:
                     self.disconnects += 1
@@ -127,7 +158,10 @@ class Proxy:
                     return
                 await writer.drain()
 
-        pumps = [asyncio.ensure_future(pump(client, forth)), asyncio.ensure_future(pump(server, back))]
+        pumps = [
+            asyncio.ensure_future(pump(client, forth, self.forth)),
+            asyncio.ensure_future(pump(server, back, self.back)),
+        ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -224,6 +258,10 @@ class ScriptedServer:
         assert self._writer is not None
         self._writer.write(text.encode() + b"\n")
 
+    def send_binary(self, message: bytes) -> None:
+        assert self._writer is not None
+        self._writer.write(b"\0" + len(message).to_bytes(4, "big") + message)
+
     def disconnect(self) -> None:
         if self._writer is not None:
             self._writer.close()
@@ -231,8 +269,7 @@ class ScriptedServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._writer = writer
-        async for line in reader:
-            message = json.loads(line)
+        while (message := await _next_message(reader)) is not None:
             async with self._arrived:
                 self.received.append(message)
                 self._arrived.notify_all()
@@ -258,3 +295,25 @@ class ScriptedServer:
             if answer is None:
                 return None
         return answer if isinstance(answer, dict) and "error" in answer else {"result": answer}
+
+
+async def _next_message(reader: asyncio.StreamReader) -> dict[str, Any] | None:
+    """Returns the next message of a client, with bytes where it attached some; None after the last."""
+    try:
+        if (first := await reader.readexactly(1)) != b"\0":
+            text, attached = first + await reader.readuntil(b"\n"), None
+        else:
+            length = int.from_bytes(await reader.readexactly(4), "big")
+            whole = await reader.readexactly(length)
+            assert whole[:4] == b"\2\0\0\0"
+            end = 8 + int.from_bytes(whole[4:8], "big")
+            text, attached = whole[8:end], whole[end:]
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    message: dict[str, Any] = json.loads(text)
+    if attached is not None:
+        params = message["params"]
+        for name in {"chunk", "dataBase64", "bodyBase64", "targetBase64"} & params.keys():
+            offset, length = params[name]
+            params[name] = attached[offset : offset + length]
+    return message

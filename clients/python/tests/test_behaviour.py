@@ -8,10 +8,8 @@ import json
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -31,41 +29,6 @@ TARGETS: list[dict[str, Any]] = json.loads(os.environ.get("REMEX_BEHAVIOUR_TARGE
 STORIES: list[dict[str, Any]] = [
     story for file in sorted((ROOT / "spec" / "behaviour").glob("*.json")) for story in json.loads(file.read_text())
 ]
-
-
-class Web(BaseHTTPRequestHandler):
-    """The web server of the stories."""
-
-    protocol_version = "HTTP/1.1"
-
-    def answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        _, kind, *rest = self.path.split("/")
-        status = int(rest[0]) if kind == "status" else 200
-        if kind == "status":
-            body = f"status {status}".encode()
-        elif kind == "zeros":
-            body = bytes(int(rest[0]))
-        self.send_response(status)
-        self.send_header("x-method", self.command)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_GET = do_POST = do_PUT = do_DELETE = answer
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def web() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Web)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
 
 
 def data(form: Any) -> bytes:

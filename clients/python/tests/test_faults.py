@@ -26,7 +26,7 @@ def digest(data: bytes) -> str:
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_large_output_survives_disconnects(server: Server, transport: str, seed: int) -> None:
     script = f"import sys,random;sys.stdout.buffer.write(random.Random({seed}).randbytes(8_000_000))"
-    async with proxied(getattr(server, transport), budgets(seed, 1_000_000, 3_000_000)) as (url, _):
+    async with proxied(getattr(server, transport), budgets(seed, 750_000, 2_250_000)) as (url, _):
         host = await remex_client.connect(url, **OPTIONS)
         process = await host.start(["python3", "-c", script], overflow="hold")
         got = hashlib.sha256()
@@ -45,7 +45,7 @@ async def test_large_output_survives_disconnects(server: Server, transport: str,
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_large_input_survives_disconnects(server: Server, transport: str, seed: int) -> None:
     data = random.Random(seed).randbytes(6_000_000)
-    async with proxied(getattr(server, transport), budgets(seed, 700_000, 2_500_000)) as (url, _):
+    async with proxied(getattr(server, transport), budgets(seed, 525_000, 1_800_000)) as (url, _):
         host = await remex_client.connect(url, **OPTIONS)
         result = await within(60, "sha256sum", host.run(["sha256sum"], input=data, overflow="hold"))
         assert result.text.split()[0] == digest(data)
@@ -87,7 +87,7 @@ async def test_files_and_trees_survive_disconnects(server: Server, transport: st
         (tree / "deep" / str(number)).write_bytes(os.urandom(number * 37))
         os.utime(tree / "deep" / str(number), (1_600_000_000 + number, 1_600_000_000 + number))
     (tree / "deep" / "link").symlink_to("0")
-    async with proxied(getattr(server, transport), budgets(8, 700_000, 2_500_000)) as (url, _):
+    async with proxied(getattr(server, transport), budgets(8, 525_000, 1_800_000)) as (url, _):
         host = await remex_client.connect(url, **OPTIONS)
         assert await host.files.upload(tmp_path / "large", tmp_path / "up") == len(data)
         assert await host.files.hash(tmp_path / "up") == "sha256:" + digest(data)

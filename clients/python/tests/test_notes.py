@@ -22,6 +22,9 @@ class Sender:
     def on_message(self, buffer: bytearray, start: int, end: int) -> None:
         raise AssertionError("nothing arrives")
 
+    def on_binary(self, buffer: bytearray, start: int, end: int) -> None:
+        raise AssertionError("nothing arrives")
+
     def on_pong(self) -> None:
         raise AssertionError("nothing arrives")
 

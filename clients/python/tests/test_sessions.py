@@ -336,6 +336,9 @@ class Collector:
     def on_message(self, buffer: bytearray, start: int, end: int) -> None:
         self.messages.append(bytes(buffer[start:end]))
 
+    def on_binary(self, buffer: bytearray, start: int, end: int) -> None:
+        raise AssertionError("binary messages are not enabled")
+
     def on_pong(self) -> None:
         pass
 

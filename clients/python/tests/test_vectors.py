@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,20 @@ from harness import ROOT, ScriptedServer, vectors, within
 
 import remex_client
 from remex_client import Chunk, Closed, Exited, Gap, ProtocolError, RefusedError, models
+from remex_client._binary import (
+    BYTES,
+    MESSAGE,
+    OUTPUT,
+    message_head,
+    read_message,
+    read_output,
+    with_base64,
+    write_message,
+)
 from remex_client._call import may_repeat
 from remex_client._codec import decode_base64, encode_base64, path_from_wire, path_to_wire
 from remex_client._event import decode_chunk
+from remex_client._inbox import Inbox
 
 
 def shown(event: remex_client.Event) -> dict[str, Any]:
@@ -163,6 +175,90 @@ def test_output_is_decoded(vector: dict[str, Any]) -> None:
     chunk = decode_chunk(message["params"])
     assert (chunk.seq, chunk.stream, chunk.data.hex()) == (vector["seq"], vector["stream"], vector["hex"])
     assert encode_base64(chunk.data) == message["params"]["chunk"]
+
+
+def with_bytes(params: dict[str, Any]) -> dict[str, Any]:
+    """Returns params as the client makes them."""
+    names = {"chunk", "dataBase64", "bodyBase64"}
+    return {name: decode_base64(value) if name in names else value for name, value in params.items()}
+
+
+def read_binary(message: bytes) -> Any:
+    """Returns the JSON that a binary message stands for."""
+    assert message[0] in (OUTPUT, MESSAGE)
+    buffer = bytearray(b"before" + message + b"after")
+    start, end = len(b"before"), len(b"before") + len(message)
+    if message[0] == MESSAGE:
+        return with_base64(read_message(buffer, start, end))
+    process_id, session_id, incarnation, chunk = read_output(buffer, start, end)
+    params = {
+        "processId": process_id,
+        "sessionId": session_id,
+        "incarnation": incarnation,
+        "seq": chunk.seq,
+        "stream": chunk.stream,
+        "chunk": encode_base64(chunk.data),
+    }
+    return {
+        "method": "process/output",
+        "params": {name: value for name, value in params.items() if value is not None},
+    }
+
+
+@pytest.mark.parametrize(
+    "vector", [vector for vector in vectors("binary.jsonl") if "json" in vector], ids=lambda vector: vector["about"]
+)
+def test_binary_messages_mean_what_the_vectors_say(vector: dict[str, Any]) -> None:
+    message, expected = bytes.fromhex(vector["hex"]), vector["json"]
+    if "id" in expected and "method" in expected:
+        # A request, which the client writes.
+        text, attached = write_message({**expected, "params": with_bytes(expected["params"])})
+        assert b"".join([message_head(text), text, *attached]) == message
+        return
+    if expected.get("params", {}).get("stream") == "future":
+        expected["params"]["stream"] = "unknown"
+    assert read_binary(message) == expected
+
+
+class Faults:
+    """The owner of an inbox that gets malformed messages."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def on_protocol_error(self, what: str) -> None:
+        self.errors.append(what)
+
+    def on_answer(self, call_id: object, message: dict[str, Any], *, is_binary: bool) -> None:
+        """Decodes the answer as a caller does."""
+        try:
+            with_base64(message["result"])
+        except ValueError as error:
+            self.errors.append(f"call {call_id}: {error}")
+
+
+@pytest.mark.parametrize(
+    "vector", [vector for vector in vectors("binary.jsonl") if "error" in vector], ids=lambda vector: vector["about"]
+)
+def test_malformed_binary_messages_are_errors_of_what_contains_them(vector: dict[str, Any]) -> None:
+    faults: Any = Faults()
+    message = bytearray.fromhex(vector["hex"])
+    Inbox(faults).on_binary(message, 0, len(message))
+    [error] = faults.errors
+    assert vector["error"] in error
+    # References are errors of the call, everything else of the connection.
+    assert error.startswith("call ") == (vector["about"] in ("bytes beyond the end", "bytes of two members"))
+
+
+def test_every_binary_vector_is_used() -> None:
+    lines = vectors("binary.jsonl")
+    assert len(lines) > 20
+    assert all(("json" in line) != ("error" in line) for line in lines)
+
+
+def test_the_members_with_bytes_are_those_of_the_models() -> None:
+    text = Path(models.__file__).read_text()
+    assert set(re.findall(r"^    (\w+): Base64(?:Bytes|Text)", text, re.MULTILINE)) == BYTES
 
 
 @pytest.mark.parametrize("vector", vectors("paths.jsonl"), ids=lambda vector: vector["text"])

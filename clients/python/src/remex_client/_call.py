@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ._codec import encode_base64_bytes
+from ._binary import message_head, with_base64, write_message
+from ._codec import encode_base64, encode_base64_bytes, encode_json
 from ._errors import RemexError, UsageError
+from ._link import Link
 
 _ALWAYS = frozenset(
     [
@@ -90,7 +91,19 @@ PARKED = frozenset(["process/write", "process/wait", "process/restart", "http/re
 class Call:
     """A request that waits for its answer."""
 
-    __slots__ = ("id", "is_raw", "is_sent", "message", "method", "on_done", "path", "repeats", "slots")
+    __slots__ = (
+        "_attached",
+        "_json",
+        "_request",
+        "id",
+        "is_raw",
+        "is_sent",
+        "method",
+        "on_done",
+        "path",
+        "repeats",
+        "slots",
+    )
 
     def __init__(
         self,
@@ -104,7 +117,10 @@ class Call:
         self.method = method
         #: The path that errors name.
         self.path = params.get("path") or params.get("sourcePath")
-        self.message = encode({"id": id, "method": method, "params": params})
+        self._request: Mapping[str, Any] = {"id": id, "method": method, "params": dict(params)}
+        self._json = b""
+        #: The bytes beside the JSON, for a connection with binary messages.
+        self._attached: list[bytes] = []
         self.repeats = may_repeat(method, params)
         self.on_done = on_done
         self.slots = slots
@@ -112,24 +128,45 @@ class Call:
         #: Whether the result may be any value, and not only an object.
         self.is_raw = False
 
+    def encode(self, *, is_binary: bool, limit: int) -> None:
+        """Encodes it for a connection with or without binary messages, whose server accepts `limit` bytes unless 0.
+
+        Raises `UsageError` if it cannot be sent.
+        """
+        if not self._json or (self._attached and not is_binary):
+            self._json, self._attached = write_message(self._request) if is_binary else (encode(self._request), [])
+        length = len(self._json) + sum(map(len, self._attached))
+        if 0 < limit < length:
+            raise UsageError(
+                f"`{self.method}` needs a message of {length} bytes; the server accepts {limit}", "send it in parts"
+            )
+
+    def send(self, link: Link) -> None:
+        """Sends it as it was encoded last."""
+        self.is_sent = True
+        if self._attached:
+            link.send_binary([message_head(self._json), self._json, *self._attached])
+        else:
+            link.send(self._json)
+
+    def result(self, result: Any, *, is_binary: bool) -> Any:
+        """Returns a result as its caller expects it; raises `ValueError` if it is invalid."""
+        if self.is_raw:
+            # The models of the protocol have base64, whichever way it has arrived.
+            return with_base64(result) if is_binary else result
+        if not isinstance(result, dict):
+            raise ValueError("it is not an object")
+        return result
+
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Encodes a message; params that are bytes travel as base64.
-
-    A malformed message is refused here: the server could not tell which request it is.
-    """
+    """Encodes a message; params that are bytes travel as base64."""
     params = message.get("params") or {}
     blobs = {name: value for name, value in params.items() if isinstance(value, bytes)}
-    if blobs:
-        rest = {name: value for name, value in params.items() if name not in blobs}
-        message = {**message, "params": rest}
-    try:
-        text = json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"cannot send `{message.get('method')}`: {error}") from error
-    if blobs:
-        # Base64 needs no escaping, and searching for characters to escape would dominate.
-        members = [b'"%s":"%s"' % (name.encode(), encode_base64_bytes(blob)) for name, blob in blobs.items()]
-        comma = b"," if rest else b""
-        text = text[:-2] + comma + b",".join(members) + b"}}"
-    return text
+    if not blobs:
+        return encode_json(message, encode_base64)
+    rest = {name: value for name, value in params.items() if name not in blobs}
+    text = encode_json({**message, "params": rest}, encode_base64)
+    # Base64 needs no escaping, and searching for characters to escape would dominate.
+    members = [b'"%s":"%s"' % (name.encode(), encode_base64_bytes(blob)) for name, blob in blobs.items()]
+    return text[:-2] + (b"," if rest else b"") + b",".join(members) + b"}}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import binascii
+import json
 import math
 import os
 from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from ._errors import UsageError
@@ -46,6 +48,45 @@ def decode_base64(data: str | bytes | memoryview) -> bytes:
     if len(data) % 4 or len(decoded) != len(data) // 4 * 3 - padding:
         raise ValueError("invalid base64")
     return decoded
+
+
+class InvalidBytes:
+    """Stands for a member of a binary message whose bytes are not there."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def bytes_of(member: object) -> bytes:
+    """Returns the bytes of a member of a message, which are beside it or in it as base64.
+
+    Raises `ValueError` for anything else.
+    """
+    if isinstance(member, bytes):
+        return member
+    if isinstance(member, str):
+        return decode_base64(member)
+    raise ValueError(member.reason if isinstance(member, InvalidBytes) else "bytes must be base64")
+
+
+def encode_json(message: Mapping[str, Any], encode_bytes: Callable[[bytes], object]) -> bytes:
+    """Encodes a message, with what `encode_bytes` returns in the place of bytes.
+
+    A malformed message is refused here: the server could not tell which request it is.
+    """
+
+    def other(value: object) -> object:
+        if isinstance(value, bytes):
+            return encode_bytes(value)
+        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+    encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=other)
+    try:
+        return encoder.encode(message).encode()
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"cannot send `{message.get('method')}`: {error}") from error
 
 
 def path_to_wire(path: StrPath, cwd: object = None, home: object = None) -> str:
@@ -93,6 +134,16 @@ def path_from_wire(text: object) -> str:
 def path_or_none(text: object) -> str | None:
     """Decodes a path of a request for an error message."""
     return path_from_wire(text) if isinstance(text, str) else None
+
+
+def params_for(welcome: Mapping[str, Any], params: Mapping[str, object]) -> Mapping[str, object]:
+    """Returns params with paths as the server of this `welcome` spells them."""
+    if not welcome.get("sessionId"):
+        return with_plain_paths(params)
+    if not welcome.get("server") and welcome.get("environmentInfo"):
+        # A server of the base dialect describes its host, but not itself.
+        return with_uris(params)
+    return params
 
 
 #: The members of requests that are paths, in every method that a server other than remex may have.

@@ -26,6 +26,8 @@ from ._target import Connection, Program, Target, dial
 #: The id of the `initialize` request.
 HANDSHAKE = 0
 
+_BINARY_FRAMES = "binaryFrames"
+
 #: The version that a server of the oldest dialect returns in place of a session.
 _OLDEST = "exec-server.v0"
 
@@ -50,7 +52,11 @@ class Connector:
                 self._handshake.set_exception(error)
                 return True
             try:
-                self._handshake.set_result(_checked_welcome(result))
+                welcome = _checked_welcome(result)
+                # The next message may be binary, and may have arrived already.
+                if self.link is not None:
+                    self.link.is_binary = _BINARY_FRAMES in _enabled(welcome)
+                self._handshake.set_result(welcome)
             except ProtocolError as invalid:
                 self._handshake.set_exception(invalid)
         return True
@@ -94,7 +100,7 @@ class Connector:
         late = f"connecting to {self.target} timed out after"
         connection = await limited(dial(self.target), options.connect_timeout, late)
         link = connection.link
-        capabilities = ["processGap", "cancel", "consumed"]
+        capabilities = ["processGap", "cancel", "consumed", _BINARY_FRAMES]
         if not link.is_websocket:
             # On a WebSocket, pings do this.
             capabilities.append("acks")
@@ -136,6 +142,10 @@ class Connector:
             self._handshake = None
 
 
+def _enabled(welcome: Mapping[str, Any]) -> Any:
+    return (welcome.get("capabilities") or {}).get("enabled") or []
+
+
 def _checked_welcome(welcome: Any) -> Mapping[str, Any]:
     """Returns the answer to `initialize`; raises `ProtocolError` if a member that is used here has a wrong type."""
     with decoding("initialize"):
@@ -143,7 +153,7 @@ def _checked_welcome(welcome: Any) -> Mapping[str, Any]:
         is_oldest = welcome.get("sessionId") is None and welcome.get("protocolVersion") == _OLDEST
         if not is_oldest and not isinstance(welcome["sessionId"], str):
             raise ValueError("it has no session id")
-        enabled = (welcome.get("capabilities") or {}).get("enabled") or []
+        enabled = _enabled(welcome)
         if not isinstance(enabled, list) or not all(isinstance(name, str) for name in enabled):
             raise ValueError("`enabled` must be a list of strings")
         for limit in ("messageBytes", "retainBytes"):

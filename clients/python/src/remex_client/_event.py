@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ._codec import decode_base64
+from ._codec import bytes_of
 from ._exit import DeniedHost, Exit, Usage
 
 #: Where output comes from; `pty` is all output of a terminal.
@@ -97,10 +97,7 @@ def stream_of(word: object) -> Stream:
 
 def decode_chunk(params: Mapping[str, Any]) -> Chunk:
     """Decodes `process/output`, and a chunk of `process/read`."""
-    data = params.get("chunk")
-    if not isinstance(data, str):
-        raise ValueError("`chunk` must be a string")
-    return Chunk(number(params, "seq"), stream_of(params.get("stream")), decode_base64(data))
+    return Chunk(number(params, "seq"), stream_of(params.get("stream")), bytes_of(params.get("chunk")))
 
 
 def decode_exit(params: Mapping[str, Any]) -> Exit:

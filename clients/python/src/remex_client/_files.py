@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 from . import models
-from ._codec import StrPath, decode_base64, epoch_milliseconds, path_from_wire
+from ._codec import StrPath, bytes_of, epoch_milliseconds, path_from_wire
 from ._errors import (
     UNKNOWN_METHOD,
     NotFoundError,
@@ -157,7 +157,7 @@ class Files:
     async def _read_whole(self, path: str, *, may_repeat: bool) -> bytes:
         reply = await self._session.call("fs/readFile", {"path": path}, timeout=False, may_repeat=may_repeat)
         with decoding("fs/readFile"):
-            return decode_base64(reply["dataBase64"])
+            return bytes_of(reply["dataBase64"])
 
     async def read_text(self, path: StrPath, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Returns the content of a file as text."""
@@ -177,7 +177,7 @@ class Files:
         With `atomic`, every reader finds either the old content or the new. With `if_match`, the content must have this
         hash, as a `write` or `hash` returned it, or the file must be `"absent"`; otherwise the error is
         `contentChanged`, and nothing happens. A new file gets `permissions`, less the umask of the server.
-        A file of more than about 48 MiB does not fit into a message: use `open` or `upload`.
+        A file of more than about 48 MiB may not fit into a message: use `open` or `upload`.
         """
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(
@@ -376,7 +376,7 @@ class Files:
         """Returns where a symbolic link points."""
         reply = await self._call("fs/readLink", path=self._session.path(path))
         with decoding("fs/readLink"):
-            return decode_base64(reply["targetBase64"]).decode("utf-8", "surrogateescape")
+            return bytes_of(reply["targetBase64"]).decode("utf-8", "surrogateescape")
 
     # Directories.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
-from ._codec import decode_base64, milliseconds
+from ._codec import bytes_of, milliseconds
 from ._errors import ProtocolError, RefusedError, RemexError, decoding
 from ._route import Route, RouteKey
 from ._session import Session
@@ -80,7 +80,7 @@ class Http:
         params = self._params(method, url, headers, secret_headers, body, timeout, redirects)
         reply = await self._session.call("http/request", params, timeout=False)
         with decoding("http/request"):
-            return Response(reply["status"], _headers(reply), decode_base64(reply.get("bodyBase64") or ""))
+            return Response(reply["status"], _headers(reply), bytes_of(reply.get("bodyBase64") or b""))
 
     async def stream(
         self,

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from ._codec import decode_base64
+from ._binary import MESSAGE, OUTPUT, read_message, read_output
+from ._codec import bytes_of, decode_base64
 from ._errors import ProtocolError, RefusedError
 from ._event import (
     Chunk,
@@ -38,6 +39,9 @@ _OUTPUT = re.compile(
     rb'"seq":(\d{1,18}),"stream":"(\w+)","chunk":"'
 )
 
+#: The same for the message that follows every 64 KiB or so of output.
+_MARK = re.compile(rb'\{"method":"flow/mark","params":\{"mark":(\d{1,18})\}\}\r?')
+
 
 class Owner(Protocol):
     """What an inbox needs of its session."""
@@ -47,8 +51,8 @@ class Owner(Protocol):
     def queue_for(self, process_id: str, incarnation: int | None) -> EventQueue | None:
         """Returns the queue that an event is for, if there is one."""
 
-    def on_answer(self, call_id: object, message: dict[str, Any]) -> None:
-        """Handles the answer to a request."""
+    def on_answer(self, call_id: object, message: dict[str, Any], *, is_binary: bool) -> None:
+        """Handles the answer to a request; in that of a binary message, bytes are bytes."""
 
     def on_request(self, call_id: object) -> None:
         """Refuses a request of the server."""
@@ -99,27 +103,58 @@ class Inbox:
                 pass  # spelled differently, or invalid: decoded as JSON below
             else:
                 chunk = Chunk(seq, stream_of(stream), data)
-                queue = self._owner.queue_for(process_id, incarnation)
-                if queue is not None:
+                if (queue := self._owner.queue_for(process_id, incarnation)) is not None:
                     queue.on_output(chunk, incarnation)
                 else:
                     self._owner.report_discarded(process_id, seq, incarnation)
                 return
+        if (match := _MARK.fullmatch(buffer, start, end)) is not None:
+            self._owner.on_mark(int(match[1]))
+            return
         try:
-            message = json.loads(str(memoryview(buffer)[start:end], "utf-8"))
-            if not isinstance(message, dict):
-                raise ValueError("a message must be one JSON object")
-            self._on_object(message)
+            self._on_object(json.loads(str(memoryview(buffer)[start:end], "utf-8")), is_binary=False)
         except (ValueError, RecursionError) as error:
             self._owner.on_protocol_error(str(error))
 
-    def _on_object(self, message: dict[str, Any]) -> None:
+    def on_binary(self, buffer: bytearray, start: int, end: int) -> None:
+        """Handles a binary message."""
+        kind = buffer[start] if start < end else 0
+        if kind in b"{ \t\r\n":
+            # JSON all the same.
+            self.on_message(buffer, start, end)
+            return
+        self.received += 1
+        try:
+            if kind == OUTPUT:
+                process_id, session_id, incarnation, chunk = read_output(buffer, start, end)
+                if session_id is not None:
+                    self._take_observed(session_id, process_id, incarnation, chunk)
+                elif (queue := self._owner.queue_for(process_id, incarnation)) is not None:
+                    queue.on_output(chunk, incarnation)
+                else:
+                    self._owner.report_discarded(process_id, chunk.seq, incarnation)
+            elif kind == MESSAGE:
+                self._on_object(read_message(buffer, start, end), is_binary=True)
+            else:
+                raise ValueError(f"no binary message begins with the byte {kind}")
+        except (ValueError, RecursionError) as error:
+            self._owner.on_protocol_error(str(error))
+
+    def _take_observed(self, session_id: str, process_id: str, incarnation: int | None, event: Event) -> None:
+        """Handles an event of an observed session, whose processes may have the same ids as ours."""
+        if (route := self._owner.routes.get(("session", session_id))) is not None:
+            note = {"processId": process_id, "incarnation": incarnation, "event": event}
+            route.push(note, len(process_id) + len(getattr(event, "data", b"")))
+
+    def _on_object(self, message: Any, *, is_binary: bool) -> None:
+        if not isinstance(message, dict):
+            raise ValueError("a message must be one JSON object")
         method, params, call_id = message.get("method"), message.get("params"), message.get("id")
         if method is None:
             if "result" not in message and "error" not in message:
                 raise ValueError("a message has neither a method nor a result")
             self.answers += 1
-            self._owner.on_answer(call_id, message)
+            self._owner.on_answer(call_id, message, is_binary=is_binary)
         elif not isinstance(method, str):
             raise ValueError("a method must be a string")
         elif call_id is not None:
@@ -140,10 +175,7 @@ class Inbox:
             raise ValueError("`processId` must be a string")
         incarnation = optional_number(params, "incarnation")
         if session_id is not None:
-            # An observed session, whose processes may have the same ids.
-            if (route := self._owner.routes.get(("session", session_id))) is not None:
-                note = {"processId": process_id, "incarnation": incarnation, "event": event}
-                route.push(note, len(process_id) + len(getattr(event, "data", b"")))
+            self._take_observed(session_id, process_id, incarnation, event)
             return
         queue = self._owner.queue_for(process_id, incarnation)
         if queue is None:
@@ -176,7 +208,7 @@ class Inbox:
 
     def _on_body(self, params: dict[str, Any]) -> None:
         if (route := self._owner.routes.get(("http", params["requestId"]))) is not None:
-            params["data"] = decode_base64(params["deltaBase64"])
+            params["data"] = bytes_of(params["deltaBase64"])
             number(params, "seq")
             route.push(params)
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Protocol, cast
 
@@ -25,7 +25,17 @@ _MAX_MESSAGE = 1 << 30
 #: How much may arrive before there is a handler: more than an error or the greeting of a shell.
 _MAX_UNASKED = 256 << 10
 
+#: What announces a binary message between lines: a byte that no line begins with, and the length.
+_LINE_MARK = 0
+_LINE_HEAD = struct.Struct("!BI")
+
 _TEXT, _BINARY, _CONTINUATION, _CLOSE, _PING, _PONG = 1, 2, 0, 8, 9, 10
+
+#: The first byte of a frame with a whole binary message.
+_WHOLE_BINARY = 0x82
+
+#: Up to this length, masking as one number is faster.
+_SHORT = 512
 
 
 class Handler(Protocol):
@@ -33,6 +43,9 @@ class Handler(Protocol):
 
     def on_message(self, buffer: bytearray, start: int, end: int) -> None:
         """Handles the message in this part of the buffer, which is valid during the call only."""
+
+    def on_binary(self, buffer: bytearray, start: int, end: int) -> None:
+        """The same for a binary message, once the link accepts them."""
 
     def on_pong(self) -> None:
         """Handles the answer to a ping."""
@@ -46,6 +59,8 @@ class Link(asyncio.BufferedProtocol):
 
     def __init__(self, is_websocket: bool) -> None:
         self.is_websocket = is_websocket
+        #: Whether the server has enabled binary messages. Until then, what looks like one is text.
+        self.is_binary = False
         self.handler: Handler | None = None
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         #: The reason of a close frame.
@@ -61,6 +76,7 @@ class Link(asyncio.BufferedProtocol):
         #: How many bytes of the body of a response are awaited, and the future that is done when they are there.
         self._body: tuple[int, asyncio.Future[None]] | None = None
         self._fragments: bytearray | None = None
+        self._first_opcode = _TEXT
         self._out: list[bytes] = []
         self._pong: bytes | None = None
         self._is_flush_due = False
@@ -82,6 +98,15 @@ class Link(asyncio.BufferedProtocol):
         else:
             self._out.append(message)
             self._out.append(b"\n")
+        self.wake()
+
+    def send_binary(self, pieces: Sequence[bytes]) -> None:
+        """Sends the pieces of a binary message as `send` does."""
+        if self.is_websocket:
+            self._out.append(frame(_BINARY, b"".join(pieces)))
+        else:
+            self._out.append(_LINE_HEAD.pack(_LINE_MARK, sum(map(len, pieces))))
+            self._out.extend(pieces)
         self.wake()
 
     def ping(self) -> None:
@@ -163,6 +188,8 @@ class Link(asyncio.BufferedProtocol):
         self._end += nbytes
         if self.handler is not None or self._is_upgrading:
             self._take()
+            # Those that were woken run before the flush, so it writes what they send, without another turn.
+            self.wake()
         elif self._body is not None and self._end - self._start >= self._body[0]:
             self._end_body()
         elif self._end - self._start > _MAX_UNASKED:
@@ -227,18 +254,31 @@ class Link(asyncio.BufferedProtocol):
                 self._view = memoryview(self._buffer)
 
     def _take_lines(self) -> None:
-        while True:
-            end = self._buffer.find(b"\n", self._scanned, self._end)
+        while (handler := self.handler) is not None:
+            buffer, start, available = self._buffer, self._start, self._end - self._start
+            if self.is_binary and available > 0 and buffer[start] == _LINE_MARK:
+                if available < _LINE_HEAD.size:
+                    break
+                _, length = _LINE_HEAD.unpack_from(buffer, start)
+                start += _LINE_HEAD.size
+                end = start + length
+                if end > self._end:
+                    # The buffer grows with what has arrived, not with the length that a message claims.
+                    if length > _MAX_MESSAGE:
+                        self.abort("the server sent a message that is too long")
+                    break
+                self._start = self._scanned = end
+                handler.on_binary(buffer, start, end)
+                continue
+            end = buffer.find(b"\n", self._scanned, self._end)
             if end < 0:
                 self._scanned = self._end
+                if available > _MAX_MESSAGE:
+                    self.abort("the server sent a message that is too long")
                 break
-            start, self._start, self._scanned = self._start, end + 1, end + 1
-            if self.handler is None:
-                return
-            if end > start and (end - start > 2 or self._buffer[start:end].strip()):
-                self.handler.on_message(self._buffer, start, end)
-        if self._end - self._start > _MAX_MESSAGE:
-            self.abort("the server sent a message that is too long")
+            self._start = self._scanned = end + 1
+            if end > start and (end - start > 2 or buffer[start:end].strip()):
+                handler.on_message(buffer, start, end)
         self._handled()
 
     def _take_upgrade(self) -> None:
@@ -277,7 +317,10 @@ class Link(asyncio.BufferedProtocol):
                 break
             start += head
             self._start = end = start + length
-            self._take_frame(first, start, end)
+            if first == _WHOLE_BINARY and self.is_binary and self._fragments is None:
+                self.handler.on_binary(buffer, start, end)
+            else:
+                self._take_frame(first, start, end)
         self._handled()
         return None
 
@@ -286,8 +329,7 @@ class Link(asyncio.BufferedProtocol):
         if first & 0x70:
             self.abort("the server sent an invalid frame: it uses an extension")
         elif opcode in (_TEXT, _BINARY) and is_final and self._fragments is None:
-            if self.handler is not None:
-                self.handler.on_message(self._buffer, start, end)
+            self._take_message(opcode, self._buffer, start, end)
         elif opcode in (_TEXT, _BINARY, _CONTINUATION):
             self._take_fragment(bool(is_final), opcode, start, end)
         elif opcode == _PING:
@@ -309,14 +351,22 @@ class Link(asyncio.BufferedProtocol):
         if (self._fragments is None) == (opcode == _CONTINUATION):
             return self.abort("the server sent an invalid frame: fragments in the wrong order")
         if self._fragments is None:
-            self._fragments = bytearray()
+            self._fragments, self._first_opcode = bytearray(), opcode
         self._fragments += self._view[start:end]
         if len(self._fragments) > _MAX_MESSAGE:
             return self.abort("the server sent a message that is too long")
-        if is_final and self.handler is not None:
+        if is_final:
             whole, self._fragments = self._fragments, None
-            self.handler.on_message(whole, 0, len(whole))
+            self._take_message(self._first_opcode, whole, 0, len(whole))
         return None
+
+    def _take_message(self, opcode: int, buffer: bytearray, start: int, end: int) -> None:
+        if self.handler is None:
+            return
+        if opcode == _BINARY and self.is_binary:
+            self.handler.on_binary(buffer, start, end)
+        else:
+            self.handler.on_message(buffer, start, end)
 
 
 def frame(opcode: int, payload: bytes) -> bytes:
@@ -329,6 +379,9 @@ def frame(opcode: int, payload: bytes) -> bytes:
     else:
         head = struct.pack("!BBQ", 0x80 | opcode, 0x80 | 127, length)
     key = os.urandom(4)
+    if length <= _SHORT:
+        mask = int.from_bytes((key * (length // 4 + 1))[:length], "big")
+        return b"".join((head, key, (int.from_bytes(payload, "big") ^ mask).to_bytes(length, "big")))
     masked = bytearray(length)
     # Every fourth byte has the same key; a loop over the bytes would be slow.
     for index in range(4):

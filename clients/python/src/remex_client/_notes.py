@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterator
 
@@ -72,8 +73,10 @@ class Notes:
             yield b'{"method":"flow/ack","params":{"mark":%d}}' % self.mark
             self.mark = None
         for (process_id, incarnation), seq in self._consumed.items():
-            of = {} if incarnation is None else {"incarnation": incarnation}
-            yield encode({"method": "flow/consumed", "params": {"processId": process_id, **of, "seq": seq}})
+            of = b"" if incarnation is None else b',"incarnation":%d' % incarnation
+            start = b'"processId":%s%s' % (json.dumps(process_id).encode(), of)
+            # Spelled out, because it follows nearly every read of much output.
+            yield b'{"method":"flow/consumed","params":{%s,"seq":%d}}' % (start, seq)
         self._consumed.clear()
         for request_id, seq in self._body_consumed.items():
             yield encode({"method": "flow/bodyConsumed", "params": {"requestId": request_id, "seq": seq}})

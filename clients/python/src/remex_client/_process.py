@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from . import models
-from ._codec import check_seconds, decode_base64, milliseconds, path_from_wire
+from ._codec import bytes_of, check_seconds, milliseconds, path_from_wire
 from ._deadline import limited
 from ._errors import (
     GapError,
@@ -218,9 +218,9 @@ class ProcessRef:
         reply = await self._session.call("process/snapshot", self._ids(maxBytes=max_bytes))
         with decoding("process/snapshot"):
             return Snapshot(
-                stdout=decode_base64(reply["stdout"]),
-                stderr=decode_base64(reply["stderr"]),
-                terminal=decode_base64(reply["terminal"]),
+                stdout=bytes_of(reply["stdout"]),
+                stderr=bytes_of(reply["stderr"]),
+                terminal=bytes_of(reply["terminal"]),
                 omitted_bytes=reply["omittedBytes"],
                 running=reply["running"],
                 exit_code=reply["exitCode"],

@@ -157,16 +157,20 @@ class EventQueue:
 
     def on_output(self, chunk: Chunk, incarnation: int | None = None) -> None:
         """Handles output, which is nearly always simply the next event."""
-        seq = chunk.seq
+        seq, queue = chunk.seq, self._queue
         is_open = self._follows and not self.is_replaced and self.failed is None and self.closed is None
-        if is_open and not self._is_unconfirmed and not self._is_full() and self._replay.pass_through(seq):
+        # Not a call of `_is_full`, which takes longer than the comparison.
+        has_room = self._queued_bytes < _QUEUE_BYTES and len(queue) < _QUEUE_EVENTS
+        if is_open and has_room and not self._is_unconfirmed and self._replay.pass_through(seq):
             if self._live_from is None:
                 self._live_from = seq
                 self._is_streamed = True
             self.last_output = time.monotonic()
-            self._queue.append(chunk)
+            queue.append(chunk)
             self._queued_bytes += len(chunk.data)
-            self._wake()
+            for consumer in self._consumers:
+                if consumer.waiter is not None:
+                    consumer.wake()
             if not (self._awaits_consumer or self._consumers):
                 self._drop_consumed()
                 self._act()
@@ -390,7 +394,10 @@ class EventQueue:
         event = self._queue[at]
         consumer.next += 1
         if at == 0:
-            self._drop_consumed()
+            if len(self._consumers) == 1 and self._consumers[0] is consumer:
+                self._remove_first()
+            else:
+                self._drop_consumed()
             self._act()
         return event
 
@@ -502,7 +509,7 @@ class EventQueue:
         if self.is_replaced and self._awaits_consumer and not self.has_ended and self._replay.latest > 0:
             # The new process must not wait until somebody reads this one.
             self._report(self._replay.latest)
-        if self._is_started and not self.has_ended and self._has_room():
+        if self._replay.is_missing and self._is_started and not self.has_ended and self._has_room():
             after = self._replay.wanted_read()
             if after is not None:
                 self._read_after = after
@@ -515,4 +522,5 @@ class EventQueue:
 
     def _wake(self) -> None:
         for consumer in self._consumers:
-            consumer.wake()
+            if consumer.waiter is not None:
+                consumer.wake()

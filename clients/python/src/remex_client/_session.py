@@ -15,7 +15,7 @@ from typing import Any
 
 from ._attempts import connect_first, reconnect
 from ._call import CONTROL, PARKED, Call, encode
-from ._codec import StrPath, path_or_none, path_to_wire, with_plain_paths, with_uris
+from ._codec import StrPath, params_for, path_or_none, path_to_wire
 from ._connector import Connector
 from ._deadline import limited
 from ._errors import (
@@ -35,6 +35,7 @@ from ._inbox import Inbox
 from ._keep_alive import keep_alive
 from ._notes import Notes, refusal
 from ._options import ConnectionState, Options, Resume
+from ._protocol_errors import ProtocolErrors
 from ._queue import AFTER_EVERYTHING, EventQueue, ids_of
 from ._route import Route, RouteKey
 from ._target import Connection, Target
@@ -43,10 +44,6 @@ log = logging.getLogger("remex_client")
 
 #: How long closing a connection may take.
 _CLOSE_TIMEOUT = 2.0
-
-#: How many invalid messages within how many seconds end the session.
-_MAX_PROTOCOL_ERRORS = 8
-_PROTOCOL_ERRORS_WITHIN = 60.0
 
 #: Fewer than the 1,024 requests beyond which a server stops reading.
 _PLAIN_CALLS = 384
@@ -75,13 +72,14 @@ class Session:
         self._connection: Connection | None = None
         self._pending: dict[int, Call] = {}
         self._enabled: frozenset[str] = frozenset()
+        #: Whether the connection takes binary messages; while there is none, whether the last one did.
+        self._is_binary = False
         self._plain = asyncio.Semaphore(_PLAIN_CALLS)
         self._parked = asyncio.Semaphore(_PARKED_CALLS)
         self._notes = Notes()
         self._inbox = Inbox(self)
         self._connector = Connector(target, options, self._inbox)
-        self._protocol_errors = 0
-        self._first_protocol_error = 0.0
+        self._protocol_errors = ProtocolErrors()
         self._prefix = secrets.token_hex(8)
         self._next_number = 1
         self._is_ending = False
@@ -246,18 +244,8 @@ class Session:
         """Queues a request, and returns at once."""
         if self.lost is not None:
             raise _again(self.lost)
-        if not self.has_sessions:
-            params = with_plain_paths(params)
-        elif not self.welcome.get("server") and self.welcome.get("environmentInfo"):
-            # A server of the base dialect describes its host, but not itself.
-            params = with_uris(params)
-        call = Call(self.number(), method, params, on_done, slots)
-        limit = (self.welcome.get("limits") or {}).get("messageBytes") or 0
-        if 0 < limit < len(call.message):
-            raise UsageError(
-                f"`{method}` needs a message of {len(call.message)} bytes; the server accepts {limit}",
-                "send it in parts",
-            )
+        call = Call(self.number(), method, params_for(self.welcome, params), on_done, slots)
+        self._encode(call)
         self._pending[call.id] = call
         self._send(call)
         return call
@@ -286,8 +274,11 @@ class Session:
 
     def _send(self, call: Call) -> None:
         if self._connection is not None:
-            call.is_sent = True
-            self._connection.link.send(call.message)
+            call.send(self._connection.link)
+
+    def _encode(self, call: Call) -> None:
+        limits = self.welcome.get("limits") or {}
+        call.encode(is_binary=self._is_binary, limit=limits.get("messageBytes") or 0)
 
     # Processes.
 
@@ -435,8 +426,8 @@ class Session:
         elif self._connector.link is not None:
             self._connector.link.send(refusal(call_id))
 
-    def on_answer(self, call_id: object, message: dict[str, Any]) -> None:
-        """Handles the answer to a request."""
+    def on_answer(self, call_id: object, message: dict[str, Any], *, is_binary: bool) -> None:
+        """Handles the answer to a request; in that of a binary message, bytes are bytes."""
         error, number = None, number_or_none(call_id)
         if message.get("error") is not None:
             about = None if number is None else self._pending.get(number)
@@ -446,11 +437,15 @@ class Session:
         elif self._connector.on_answer(call_id, message.get("result"), error):
             pass
         elif number is not None and (call := self._pending.pop(number, None)) is not None:
-            if error is None and not call.is_raw and not isinstance(message.get("result"), dict):
-                error = ProtocolError(f"cannot decode the answer to `{call.method}`: it is not an object")
+            result = None
+            if error is None:
+                try:
+                    result = call.result(message.get("result"), is_binary=is_binary)
+                except ValueError as invalid:
+                    error = ProtocolError(f"cannot decode the answer to `{call.method}`: {invalid}")
             if call.method == "session/end" and self._is_ending and error is None:
                 self._closing.set()
-            self._complete(call, message.get("result") if error is None else None, error)
+            self._complete(call, result, error)
 
     def _complete(self, call: Call, result: Any, error: RemexError | None) -> None:
         if call.slots is not None:
@@ -472,10 +467,7 @@ class Session:
     def on_protocol_error(self, what: str) -> None:
         """Ends the connection; too many of them end the session."""
         log.warning("the server broke the protocol: %s", what)
-        now = time.monotonic()
-        if now - self._first_protocol_error > _PROTOCOL_ERRORS_WITHIN:
-            self._first_protocol_error, self._protocol_errors = now, 0
-        self._protocol_errors += 1
+        self._protocol_errors.add()
         self._connector.on_protocol_error(f"the server broke the protocol: {what}")
         self._disconnect(f"the server broke the protocol: {what}")
 
@@ -505,7 +497,7 @@ class Session:
                     message = f"{reason}; a server of the oldest dialect has no sessions, so its processes have ended"
                     lost = SessionLostError("notResumable", message)
                     return
-                if self._protocol_errors >= _MAX_PROTOCOL_ERRORS:
+                if self._protocol_errors.are_too_many:
                     lost = SessionLostError("protocol", reason)
                     return
                 await connection.end()
@@ -540,8 +532,15 @@ class Session:
         """Sends unanswered requests again, in their order, and reads what the queues have missed."""
         self._connection = connection
         self._enabled = frozenset((welcome.get("capabilities") or {}).get("enabled") or ())
-        for call in self._pending.values():
-            self._send(call)
+        self._is_binary = connection.link.is_binary
+        for call in list(self._pending.values()):
+            try:
+                self._encode(call)
+                self._send(call)
+            except UsageError as error:
+                # It fitted into a binary message, but this connection has none.
+                del self._pending[call.id]
+                self._complete(call, None, error)
         for queue in list(self.queues.values()):
             queue.on_reconnect()
             if not queue.is_checked:

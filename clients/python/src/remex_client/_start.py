@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 from . import models
-from ._codec import StrPath, encode_base64, milliseconds
+from ._codec import StrPath, milliseconds
 from ._errors import UsageError
 from ._event import number_or_none
 from ._session import Session
@@ -158,7 +158,7 @@ def _user(session: Session, user: object) -> str | None:
 
 
 def _words(command: Command) -> dict[str, object]:
-    """Returns the members for a command; words that are not UTF-8 are sent as base64."""
+    """Returns the members for a command; words that are not UTF-8 are sent as bytes."""
     if isinstance(command, str):
         command = ["/bin/sh", "-c", command]
     if not command:
@@ -167,5 +167,5 @@ def _words(command: Command) -> dict[str, object]:
     raw = [word if isinstance(word, bytes) else os.fsencode(word) for word in words]
     members: dict[str, object] = {"argv": [word.decode("utf-8", "replace") for word in raw]}
     if any(word.decode("utf-8", "replace").encode() != word for word in raw):
-        members["argvBase64"] = [encode_base64(word) for word in raw]
+        members["argvBase64"] = raw
     return members

@@ -206,7 +206,8 @@ class Chunks:
             if self._gap is not None:
                 gap, self._gap = self._gap, None
                 raise gap
-            event = await self._events.next()
+            # A step without a coroutine, for what has arrived.
+            event = self._events._take_one() or await self._events.next()
             if event is None:
                 raise StopAsyncIteration
             if (chunk := self._chunk_of(event)) is not None:

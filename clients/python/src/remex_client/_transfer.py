@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from . import models
-from ._codec import decode_base64, join, path_from_wire, split
+from ._codec import bytes_of, join, path_from_wire, split
 from ._codec import path_to_wire as wire
 from ._errors import (
     ChangedError,
@@ -161,7 +161,7 @@ class RemoteReader:
         self._in_flight.popleft()
         reply = first.result()
         try:
-            block, eof = decode_base64(reply["chunk"]), reply["eof"]
+            block, eof = bytes_of(reply["chunk"]), reply["eof"]
             if len(block) > length or (not eof and len(block) < length):
                 raise ValueError(f"it has {len(block)} bytes")
         except (KeyError, TypeError, ValueError) as error:
@@ -393,7 +393,7 @@ class RemoteWriter:
             reply = await self._session.call("fs/readLink", {"path": wire(self._path)})
         except RefusedError:
             return None
-        target = decode_base64(reply["targetBase64"]).decode("utf-8", "surrogateescape")
+        target = bytes_of(reply["targetBase64"]).decode("utf-8", "surrogateescape")
         return target if target.startswith("/") else join(split(path_from_wire(self._path))[0], target)
 
 

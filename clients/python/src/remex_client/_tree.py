@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from . import models
-from ._codec import decode_base64, join, path_from_wire
+from ._codec import bytes_of, join, path_from_wire
 from ._codec import path_to_wire as wire
-from ._errors import ChangedError, NotFoundError, ProtocolError, RefusedError, RequestInterrupted, UsageError
+from ._errors import ChangedError, NotFoundError, ProtocolError, RefusedError, RequestInterrupted, UsageError, decoding
 from ._retries import BLOCK, Retries
 from ._session import Session
 from ._transfer import (
@@ -259,7 +259,8 @@ class _Upload(_Copy):
             reply = await self.session.call("fs/readLink", {"path": wire(path)})
         except RefusedError:
             return None
-        return decode_base64(reply["targetBase64"])
+        with decoding("fs/readLink"):
+            return bytes_of(reply["targetBase64"])
 
     async def find(self, path: str) -> models.FsMetadata | None:
         try:
@@ -335,7 +336,9 @@ class _Download(_Copy):
             read = await self.session.enqueue("fs/readFile", {"path": wire(source)})
             look = await self.session.enqueue("fs/getMetadata", {"path": wire(source)})
             await asyncio.wait([read[1], look[1]])
-            data, now = decode_base64(read[1].result()["dataBase64"]), look[1].result()
+            found, now = read[1].result(), look[1].result()
+            with decoding("fs/readFile"):
+                data = bytes_of(found["dataBase64"])
             # Files of the kernel, as in `/proc`, have content although their size is 0.
             if metadata["size"] == 0 or (is_same(metadata, now) and len(data) == now["size"]):
                 await local(f"write `{to}`", _write_small, to, data, metadata)
@@ -361,7 +364,8 @@ class _Download(_Copy):
 
     async def link(self, source: str, to: str) -> None:
         reply = await self.session.call("fs/readLink", {"path": wire(source)})
-        target = decode_base64(reply["targetBase64"])
+        with decoding("fs/readLink"):
+            target = bytes_of(reply["targetBase64"])
         if await local(f"link `{to}`", _write_link, to, target):
             self.done.links += 1
         else:

@@ -575,7 +575,7 @@ class Files(Face[_files.Files]):
         With `atomic`, every reader finds either the old content or the new. With `if_match`, the content must have this
         hash, as a `write` or `hash` returned it, or the file must be `"absent"`; otherwise the error is
         `contentChanged`, and nothing happens. A new file gets `permissions`, less the umask of the server.
-        A file of more than about 48 MiB does not fit into a message: use `open` or `upload`.
+        A file of more than about 48 MiB may not fit into a message: use `open` or `upload`.
         """
         return self._run(self._inner.write(path, data, atomic=atomic, if_match=if_match, permissions=permissions))
 
