@@ -176,7 +176,7 @@ test("the notifications of output decode", () => {
     const seen: unknown[] = [];
     const onOutput = (_: string, event: OutputEvent): void => void seen.push(hex(event));
     const receiver = {
-      onOutput, onPong: () => undefined, onDrain: () => undefined, onEnd: () => undefined,
+      onOutput, onMalformed: () => undefined, onPong: () => undefined, onDrain: () => undefined, onEnd: () => undefined,
       onMessage: (text: string) => void seen.push(hex(chunkEvent(JSON.parse(text).params))),
     };
     deliver(vector["text"], receiver);
