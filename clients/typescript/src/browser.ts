@@ -7,13 +7,16 @@
  *
  * @module
  */
+import { BinaryReader, isBinary } from "./binary.js";
 import { encodeBase64 } from "./bytes.js";
 import { UnreachableError, UsageError } from "./errors.js";
 import { Files } from "./files.js";
 import type { HostOptions } from "./host.js";
 import { Host, openHost } from "./host.js";
-import type { Dial, Link, Outgoing, Receiver } from "./link.js";
+import type { Dial, Link, Receiver } from "./link.js";
 import { CLOSE_TIMEOUT_MS, deliver } from "./link.js";
+import type { Outgoing, OutgoingWithBytes } from "./outgoing.js";
+import { MESSAGE_HEAD_LEN, binaryParts, writeMessageHead } from "./outgoing.js";
 
 export * from "./common.js";
 
@@ -42,6 +45,7 @@ export async function connect(target: string, options: ConnectOptions = {}): Pro
 function open(target: string, signal: AbortSignal): Promise<Link> {
   return new Promise((resolve, reject) => {
     const socket = new WebSocket(target);
+    socket.binaryType = "arraybuffer";
     const onAbort = (): void => {
       socket.close();
       reject(signal.reason);
@@ -70,6 +74,8 @@ class BrowserLink implements Link {
   readonly #ended: Promise<string>;
   #receiver: Receiver | undefined;
   #isWatched = false;
+  /** Reads binary messages, if there may be any. */
+  #binary: BinaryReader | undefined;
 
   constructor(socket: WebSocket) {
     this.#socket = socket;
@@ -92,13 +98,23 @@ class BrowserLink implements Link {
 
   start(receiver: Receiver): void {
     this.#receiver = receiver;
-    this.#socket.onmessage = ({ data }) => deliver(String(data), receiver);
+    this.#socket.onmessage = ({ data }: MessageEvent<string | ArrayBuffer>) => {
+      if (typeof data === "string") return deliver(data, receiver);
+      const bytes = new Uint8Array(data);
+      if (this.#binary && isBinary(bytes, 0, bytes.length)) this.#binary.deliver(bytes, 0, bytes.length, receiver);
+      else deliver(new TextDecoder().decode(bytes), receiver);
+    };
     void this.#ended.then((reason) => receiver.onEnd(reason));
+  }
+
+  acceptBinary(): void {
+    this.#binary = new BinaryReader();
   }
 
   send(message: Outgoing): void {
     if (this.#socket.readyState !== WebSocket.OPEN) return;
-    this.#socket.send(typeof message === "string" ? message : message.head + encodeBase64(message.bytes) + message.tail);
+    if (typeof message === "string") this.#socket.send(message);
+    else this.#socket.send(this.#binary ? binaryMessage(message) : textMessage(message));
   }
 
   async close(): Promise<void> {
@@ -109,4 +125,22 @@ class BrowserLink implements Link {
   destroy(): void {
     this.#socket.close();
   }
+}
+
+function textMessage({ texts, bytes }: OutgoingWithBytes): string {
+  return texts[0]! + bytes.map((item, index) => `"${encodeBase64(item)}"${texts[index + 1]!}`).join("");
+}
+
+function binaryMessage(message: OutgoingWithBytes): Uint8Array<ArrayBuffer> {
+  const { json, attachedLen } = binaryParts(message);
+  const text = new TextEncoder().encode(json);
+  const out = new Uint8Array(MESSAGE_HEAD_LEN + text.length + attachedLen);
+  writeMessageHead(out, 0, text.length);
+  out.set(text, MESSAGE_HEAD_LEN);
+  let at = MESSAGE_HEAD_LEN + text.length;
+  for (const bytes of message.bytes) {
+    out.set(bytes, at);
+    at += bytes.length;
+  }
+  return out;
 }

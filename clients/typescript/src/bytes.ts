@@ -104,6 +104,20 @@ export function concat(chunks: readonly Uint8Array[]): Uint8Array {
   return all;
 }
 
+/**
+ * Returns a part of bytes that is kept longer than the whole: a view, or a copy if a view would keep more than twice its
+ * length in memory.
+ */
+export function keptPart(bytes: Uint8Array, start: number, end: number): Uint8Array {
+  const part = bytes.subarray(start, end);
+  if (2 * part.length >= bytes.buffer.byteLength) return part;
+  // It clears no memory first, and `slice` of a `Buffer` would be a view.
+  if (!NodeBuffer) return part.slice();
+  const copy = NodeBuffer.allocUnsafe(part.length);
+  copy.set(part);
+  return copy;
+}
+
 /** Returns a random word that is unique in practice. */
 export function randomWord(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(8));

@@ -4,12 +4,13 @@
  * @module
  */
 import { onAbort } from "./abort.js";
+import { placeAttached } from "./attached.js";
 import type { Lane, Method, PendingCall } from "./calls.js";
 import { LANE_SLOTS } from "./calls.js";
 import { isObject } from "./decode.js";
 import type { RemexError } from "./errors.js";
-import { ProtocolError, RequestInterruptedError } from "./errors.js";
-import type { Outgoing } from "./link.js";
+import { ProtocolError, RequestInterruptedError, asRemexError } from "./errors.js";
+import type { Outgoing } from "./outgoing.js";
 import { toRefusal } from "./refusal.js";
 
 /** Sends calls on the current connection, if there is one. */
@@ -18,6 +19,8 @@ export interface CallOutlet {
   send(message: Outgoing): void;
   /** Asks the server to cancel a call. */
   cancel(id: number): void;
+  /** Returns why a call cannot be sent on this connection. */
+  tooLong(call: PendingCall): RemexError | undefined;
 }
 
 /** The unanswered calls: those that have a slot of their lane, and those that wait for one. */
@@ -50,18 +53,27 @@ export class CallTable {
   }
 
   /** Settles the call that an answer is for; returns its method, unless it was cancelled. */
-  answer(id: unknown, message: { result?: unknown; error?: unknown }): Method | undefined {
+  answer(id: unknown, message: { result?: unknown; error?: unknown }, attached: Uint8Array | undefined): Method | undefined {
     const call = typeof id === "number" ? this.#complete(id) : undefined;
     if (call === undefined) return undefined;
     if (message.error != null) {
       call.reject(toRefusal(message.error));
-    } else if (isObject(message.result)) {
-      call.onResult?.(message.result as never);
-      call.resolve(message.result);
     } else {
-      call.reject(new ProtocolError(`cannot decode the answer to \`${call.method}\``));
+      this.#settle(call, message.result, attached);
     }
     return call.method;
+  }
+
+  #settle(call: PendingCall, result: unknown, attached: Uint8Array | undefined): void {
+    const what = `cannot decode the answer to \`${call.method}\``;
+    if (!isObject(result)) return call.reject(new ProtocolError(what));
+    try {
+      if (attached) placeAttached(result, attached);
+    } catch (error) {
+      return call.reject(new ProtocolError(`${what}: ${asRemexError(error).message}`));
+    }
+    call.onResult?.(result as never);
+    call.resolve(result);
   }
 
   /** Fails the calls that cannot be repeated; the others wait for {@link CallTable.resend}. */
@@ -122,6 +134,12 @@ export class CallTable {
   }
 
   #send(call: PendingCall): void {
+    // As base64 it is longer than on the connection for which it was made.
+    const tooLong = typeof call.message === "string" ? undefined : this.#outlet.tooLong(call);
+    if (tooLong) {
+      this.#complete(call.id);
+      return call.reject(tooLong);
+    }
     call.state = "sent";
     this.#outlet.send(call.message);
   }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Outgoing } from "./link.js";
+import type { Outgoing } from "./outgoing.js";
 import type { Methods } from "./protocol.js";
 
 /** The name of a method. */

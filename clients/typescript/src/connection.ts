@@ -7,8 +7,9 @@ import { isObject } from "./decode.js";
 import type { RemexError } from "./errors.js";
 import { ProtocolError, SessionLostError, UnreachableError, asRemexError } from "./errors.js";
 import type { OutputEvent } from "./events.js";
-import type { Link, Outgoing, Receiver } from "./link.js";
+import type { Link, Receiver } from "./link.js";
 import { Notes } from "./notes.js";
+import type { Outgoing } from "./outgoing.js";
 import type { InitializeResult } from "./protocol.js";
 import { toRefusal } from "./refusal.js";
 import type { EngineOptions } from "./session.js";
@@ -37,9 +38,9 @@ export interface ConnectionOwner {
   /** Handles the output of a process of this session. */
   onOutput(processId: string, event: OutputEvent, incarnation: number | undefined): void;
   /** Handles an answer. */
-  onAnswer(id: unknown, message: { result?: unknown; error?: unknown }): void;
+  onAnswer(id: unknown, message: { result?: unknown; error?: unknown }, attached: Uint8Array | undefined): void;
   /** Handles a notification; one that is invalid fails what it names, and nothing else. */
-  onNotification(method: string, params: Record<string, unknown>): void;
+  onNotification(method: string, params: Record<string, unknown>, attached: Uint8Array | undefined): void;
   /** Counts a message that names nothing that it could fail; returns the error that ends the connection. */
   protocolError(error: ProtocolError): RemexError;
 }
@@ -77,13 +78,16 @@ export class Connection implements Receiver {
   }
 
   async close(): Promise<void> {
+    this.notes.flush();
     this.#stop();
     await this.#link.close();
     this.#end(closedError());
   }
 
-  onOutput(processId: string, event: OutputEvent, incarnation: number | undefined): void {
+  onOutput(processId: string, event: OutputEvent, incarnation: number | undefined, sessionId?: string): void {
     this.#received += 1;
+    // An observed session has processes of its own; this client observes none.
+    if (sessionId !== undefined) return;
     if (!this.#handshake && !this.#hasEnded) this.#owner.onOutput(processId, event, incarnation);
   }
 
@@ -96,18 +100,22 @@ export class Connection implements Receiver {
     this.#answers += 1;
   }
 
-  onMessage(text: string): void {
+  onMessage(json: string, attached?: Uint8Array): void {
     if (this.#hasEnded) return;
     this.#received += 1;
     try {
-      this.#onMessage(parse(text));
+      this.#onMessage(parse(json), attached);
     } catch (error) {
       const failure = asRemexError(error);
       this.#drop(failure instanceof ProtocolError ? this.#owner.protocolError(failure) : failure);
     }
   }
 
-  #onMessage(message: Record<string, unknown>): void {
+  onMalformed(error: ProtocolError): void {
+    if (!this.#hasEnded) this.#drop(this.#owner.protocolError(error));
+  }
+
+  #onMessage(message: Record<string, unknown>, attached: Uint8Array | undefined): void {
     const { id, method } = message;
     if (typeof method !== "string") {
       if (this.#handshake) return this.#onHandshakeAnswer(this.#handshake, id, message);
@@ -115,12 +123,12 @@ export class Connection implements Receiver {
       const error = message["error"] as { message?: unknown } | undefined;
       // Lines have no other way to say why the server closes the connection.
       if (id === MALFORMED_ID && error?.message === TAKEN_OVER) throw takenOver();
-      this.#owner.onAnswer(id, message);
+      this.#owner.onAnswer(id, message, attached);
     } else if (id !== undefined && id !== null) {
       this.notes.refuse(id);
     } else if (!this.#handshake) {
       const params = message["params"] ?? {};
-      if (typeof params === "object") this.#owner.onNotification(method, params as Record<string, unknown>);
+      if (typeof params === "object") this.#owner.onNotification(method, params as Record<string, unknown>, attached);
     }
   }
 
@@ -135,6 +143,8 @@ export class Connection implements Receiver {
       this.#stop();
       return handshake.onFailure(new ProtocolError("cannot decode the answer to `initialize`"));
     }
+    // What follows the answer may be binary, and so may what the new owner sends at once.
+    if (welcome.capabilities?.enabled?.includes("binaryFrames")) this.#link.acceptBinary();
     if (!handshake.onWelcome(welcome)) return this.#stop();
     this.#handshake = undefined;
     this.#scheduleKeepAlive();

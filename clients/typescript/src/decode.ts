@@ -1,5 +1,5 @@
 /**
- * Decoding what the server sends about processes, and base64.
+ * Decoding what the server sends about processes, and bytes.
  *
  * @module
  */
@@ -30,8 +30,9 @@ export function text(value: unknown, what: string): string {
   throw new ProtocolError(`\`${what}\` is not a string`);
 }
 
-/** Returns the bytes of base64, or fails. */
-export function base64(value: unknown, what: string): Uint8Array {
+/** Returns bytes that arrived beside the message or as base64, or fails. */
+export function bytesOf(value: unknown, what: string): Uint8Array {
+  if (value instanceof Uint8Array) return value;
   const bytes = decodeBase64(text(value, what));
   if (bytes !== undefined) return bytes;
   throw new ProtocolError(`\`${what}\` is not base64`);
@@ -42,7 +43,7 @@ export function chunkEvent(chunk: { seq: number; stream: string; chunk: string }
     type: "output",
     stream: text(chunk.stream, "stream"),
     seq: integer(chunk.seq, "seq"),
-    bytes: base64(chunk.chunk, "chunk"),
+    bytes: bytesOf(chunk.chunk, "chunk"),
   };
 }
 

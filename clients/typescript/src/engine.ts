@@ -6,9 +6,10 @@
  * @module
  */
 import { onAbort } from "./abort.js";
+import { placeAttached } from "./attached.js";
 import { randomWord } from "./bytes.js";
 import { CallTable } from "./call-table.js";
-import type { CallOptions, InnerCallOptions, Lane, Method, Params, Result } from "./calls.js";
+import type { InnerCallOptions, Method, Params, Result } from "./calls.js";
 import { WITHOUT_TIMEOUT, isRepeatable, laneOf } from "./calls.js";
 import type { ConnectionOwner } from "./connection.js";
 import { Connection, HANDSHAKE_ID } from "./connection.js";
@@ -19,12 +20,15 @@ import {
 } from "./errors.js";
 import type { OutputEvent, ProcessEvent } from "./events.js";
 import type { Dial, Link } from "./link.js";
-import { outgoingLength } from "./link.js";
+import type { Due } from "./notes.js";
 import { checkParams } from "./numbers.js";
+import type { Outgoing } from "./outgoing.js";
+import { outgoingLength } from "./outgoing.js";
 import { fromWirePath, resolvePath, toUri } from "./path.js";
 import type { InitializeResult } from "./protocol.js";
 import type { QueuesOwner } from "./queues.js";
 import { Queues } from "./queues.js";
+import type { BytesParams } from "./request.js";
 import { request, withPaths } from "./request.js";
 import { Routes } from "./routes.js";
 import type { ConnectionState, EngineOptions } from "./session.js";
@@ -59,10 +63,11 @@ export class Engine implements ConnectionOwner, QueuesOwner {
     send: (message) => this.#connection?.send(message),
     isConnected: () => this.#connection !== undefined,
     cancel: (id) => this.cancel(id),
+    tooLong: ({ method, message }) => this.#tooLong(method, message),
   });
   readonly queues = new Queues(this);
   readonly routes = new Routes();
-  readonly #enabled = { cancel: false, consumed: false };
+  readonly #enabled = { cancel: false, consumed: false, binaryFrames: false };
   #protocolErrors: number[] = [];
   /** When the connection was lost the last time, in milliseconds of `performance.now()`. */
   #disconnectedAt = 0;
@@ -96,12 +101,11 @@ export class Engine implements ConnectionOwner, QueuesOwner {
     return this.#withRequestTimeout(method, options?.signal, (signal) => this.#call(method, params, { ...options, signal }));
   }
 
-  /** Makes a call with bytes as one of its params: they become base64 when they are sent, not before. */
+  /** Makes a call with bytes among its params: whether they travel as base64 is decided when they are sent. */
   callWithBytes<M extends Method, K extends keyof Params<M> & string>(
-    method: M, params: Omit<Params<M>, K>, member: K, bytes: Uint8Array, options?: CallOptions & { lane?: Lane },
+    method: M, params: Omit<Params<M>, K>, bytes: { readonly [member in K]: BytesParams[string] }, options?: InnerCallOptions<Result<M>>,
   ): Promise<Result<M>> {
-    const binary = { member, bytes };
-    return this.#withRequestTimeout(method, options?.signal, (signal) => this.#call(method, params as Params<M>, { ...options, signal }, binary));
+    return this.#withRequestTimeout(method, options?.signal, (signal) => this.#call(method, params as Params<M>, { ...options, signal }, bytes));
   }
 
   #withRequestTimeout<T>(method: Method, given: AbortSignal | undefined, call: (signal: AbortSignal | undefined) => Promise<T>): Promise<T> {
@@ -128,7 +132,7 @@ export class Engine implements ConnectionOwner, QueuesOwner {
   }
 
   #call<M extends Method>(
-    method: M, params: Params<M>, options?: InnerCallOptions<Result<M>>, binary?: { member: string; bytes: Uint8Array },
+    method: M, params: Params<M>, options?: InnerCallOptions<Result<M>>, bytes?: BytesParams,
   ): Promise<Result<M>> {
     return new Promise((resolve, reject) => {
       const signal = options?.signal;
@@ -136,12 +140,9 @@ export class Engine implements ConnectionOwner, QueuesOwner {
       if (this.#lost) return reject(this.#lost);
       checkParams(params);
       const id = this.#calls.takeId();
-      const message = request(id, method, this.#withPaths(params), binary);
-      const [length, limit] = [outgoingLength(message), this.welcome.limits?.messageBytes];
-      if (limit && length > limit) {
-        const hint = "send less at once";
-        return reject(new UsageError(`\`${method}\` needs a message of ${length} bytes, but the server accepts at most ${limit}`, { hint }));
-      }
+      const message = request(id, method, this.#withPaths(params), bytes);
+      const tooLong = this.#tooLong(method, message);
+      if (tooLong) return reject(tooLong);
       this.#calls.add({
         id, method, message, isRepeatable: options?.isRepeatable ?? isRepeatable(method, params), lane: options?.lane ?? laneOf(method, params),
         state: "waiting",
@@ -152,6 +153,13 @@ export class Engine implements ConnectionOwner, QueuesOwner {
         reject,
       }, signal, options?.onGivenUp as ((outcome: Promise<unknown>) => void) | undefined);
     });
+  }
+
+  #tooLong(method: Method, message: Outgoing): UsageError | undefined {
+    const [length, limit] = [outgoingLength(message, this.#enabled.binaryFrames), this.welcome.limits?.messageBytes];
+    if (!limit || length <= limit) return undefined;
+    const hint = "send less at once";
+    return new UsageError(`\`${method}\` needs a message of ${length} bytes, but the server accepts at most ${limit}`, { hint });
   }
 
   /** Asks the server to cancel a request or the stream that it opened. */
@@ -181,8 +189,8 @@ export class Engine implements ConnectionOwner, QueuesOwner {
   }
 
   /** Reports how far a process is consumed; without an incarnation, whichever runs now. */
-  consumed(processId: string, seq: number, incarnation?: number): void {
-    if (this.#enabled.consumed) this.#connection?.notes.addConsumed(processId, seq, incarnation);
+  consumed(processId: string, seq: number, incarnation?: number, due?: Due): void {
+    if (this.#enabled.consumed) this.#connection?.notes.addConsumed(processId, seq, incarnation, due);
   }
 
   /** Reports an event that nobody follows. */
@@ -248,7 +256,7 @@ export class Engine implements ConnectionOwner, QueuesOwner {
     const params: Params<"initialize"> = {
       clientName: this.options.clientName,
       resumeSessionId: resume ?? null,
-      capabilities: ["processGap", "cancel", "consumed", ...(link.hasServerPings ? [] : ["acks" as const])],
+      capabilities: ["processGap", "cancel", "consumed", "binaryFrames", ...(link.hasServerPings ? [] : ["acks" as const])],
       takeover: isTakeover || undefined,
       detachTtlMs: this.options.detachTtlMs,
       sessionName,
@@ -309,6 +317,7 @@ export class Engine implements ConnectionOwner, QueuesOwner {
     const enabled = welcome.capabilities?.enabled ?? [];
     this.#enabled.cancel = enabled.includes("cancel");
     this.#enabled.consumed = enabled.includes("consumed");
+    this.#enabled.binaryFrames = enabled.includes("binaryFrames");
     this.#welcome ??= welcome;
     this.#connection = connection;
     // First what is missed: if the connection is cut again soon, that is progress, and repeated writes may be long.
@@ -428,15 +437,16 @@ export class Engine implements ConnectionOwner, QueuesOwner {
   }
 
   /** Handles an answer. */
-  onAnswer(id: unknown, message: { result?: unknown; error?: unknown }): void {
-    const method = this.#calls.answer(id, message);
+  onAnswer(id: unknown, message: { result?: unknown; error?: unknown }, attached: Uint8Array | undefined): void {
+    const method = this.#calls.answer(id, message, attached);
     // The server disconnects its client next, which is no reason to reconnect.
     if (method === "session/end" && this.#end === "requested") this.#end = "done";
   }
 
   /** Handles a notification; one that is invalid fails what it names, and nothing else. */
-  onNotification(method: string, params: Record<string, unknown>): void {
+  onNotification(method: string, params: Record<string, unknown>, attached: Uint8Array | undefined): void {
     try {
+      if (attached) placeAttached(params, attached);
       this.#dispatch(method, params);
     } catch (error) {
       this.#onInvalid(method, params, asRemexError(error));

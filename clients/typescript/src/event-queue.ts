@@ -10,6 +10,7 @@
 import type { RemexError } from "./errors.js";
 import { ProtocolError, RequestInterruptedError, RestartedError, isRefused } from "./errors.js";
 import type { ClosedEvent, Exit, ExitedEvent, GapEvent, ProcessEvent, ReadBatch } from "./events.js";
+import type { Due } from "./notes.js";
 
 /** A server with the capability `consumed` streams at most this much beyond what is consumed. */
 const WINDOW_BYTES = 256 << 10;
@@ -159,7 +160,7 @@ export interface QueueOutlet {
   /** Reads events after this one, and hands the answer to {@link EventQueue.onRead} or {@link EventQueue.onReadError}. */
   read(queue: EventQueue, afterSeq: number, waitMs?: number): void;
   /** Reports that everything up to this event is consumed; without an incarnation, of whichever process runs now. */
-  consumed(processId: string, seq: number, incarnation?: number): void;
+  consumed(processId: string, seq: number, incarnation?: number, due?: Due): void;
   /** The process is closed, and everything is consumed. */
   finished(queue: EventQueue): void;
   /** The process was restarted, so what arrives from now on is of another one. */
@@ -228,7 +229,7 @@ export class EventQueue {
     this.id = id;
     this.#outlet = outlet;
     this.#isCloseAnnounced = isCloseAnnounced;
-    this.#reportBytes = Math.min(WINDOW_BYTES / 4, Math.ceil((retainBytes ?? WINDOW_BYTES) / 4));
+    this.#reportBytes = Math.min(WINDOW_BYTES / 2, Math.ceil((retainBytes ?? WINDOW_BYTES) / 4));
   }
 
   /** Records that the server has the process; with a history, it may have earlier output. */
@@ -536,8 +537,8 @@ export class EventQueue {
   }
 
   /** Reports how far it is consumed. */
-  #report(seq: number): void {
-    this.#outlet.consumed(this.id, seq, this.incarnation);
+  #report(seq: number, due?: Due): void {
+    this.#outlet.consumed(this.id, seq, this.incarnation, due);
   }
 
   get #hasRoom(): boolean {
@@ -552,7 +553,7 @@ export class EventQueue {
     const isAll = this.#queue.length === 0 && !this.closed;
     if (this.#unreportedEvents > 0 && (isMuch || isAll)) {
       this.#unreportedBytes = this.#unreportedEvents = 0;
-      this.#report(this.#removedSeq);
+      this.#report(this.#removedSeq, isMuch ? "now" : "soon");
     }
     if (this.closed && this.#queue.length === 0 && !this.#isFinished) {
       this.#isFinished = true;

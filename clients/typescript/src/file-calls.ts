@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { encodeBase64, toText } from "./bytes.js";
-import type { CallOptions, Params } from "./calls.js";
-import { base64 } from "./decode.js";
+import { toText } from "./bytes.js";
+import type { CallOptions } from "./calls.js";
+import { bytesOf } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { isRefused } from "./errors.js";
 import type { SearchOptions, SearchResult } from "./file-search.js";
@@ -104,14 +104,14 @@ export class FileCalls {
 
   /** Makes a symbolic link at `path`. */
   async symlink(path: Path, target: Path, options?: CallOptions): Promise<void> {
-    const to = typeof target === "string" ? { target } : { targetBase64: encodeBase64(target) };
-    await this.engine.call("fs/symlink", { path: toWirePath(path), ...to } as Params<"fs/symlink">, options);
+    const [text, bytes] = typeof target === "string" ? [target, undefined] : [undefined, target];
+    await this.engine.callWithBytes("fs/symlink", { path: toWirePath(path), target: text }, { targetBase64: bytes }, { signal: options?.signal });
   }
 
   /** Returns the target of a symbolic link, as bytes if it is not UTF-8. */
   async readLink(path: Path, options?: CallOptions): Promise<Path> {
     const { target, targetBase64 } = await this.engine.call("fs/readLink", { path: toWirePath(path) }, options);
-    const bytes = base64(targetBase64, "targetBase64");
+    const bytes = bytesOf(targetBase64, "targetBase64");
     return toText(bytes) === target && !target.includes("\ufffd") ? target : bytes;
   }
 

@@ -6,7 +6,7 @@
 import type { BytesLike } from "./bytes.js";
 import { kindOf, toBytes, toText } from "./bytes.js";
 import type { CallOptions } from "./calls.js";
-import { base64 } from "./decode.js";
+import { bytesOf } from "./decode.js";
 import { ChangedError, ProtocolError, RequestInterruptedError, UsageError } from "./errors.js";
 import { FileCalls } from "./file-calls.js";
 import type { Path } from "./path.js";
@@ -69,7 +69,7 @@ export class Files extends FileCalls {
     try {
       const call = { signal: options?.signal, isRepeatable: false };
       const { dataBase64 } = await this.engine.call("fs/readFile", { path: toWirePath(path) }, call);
-      return base64(dataBase64, "dataBase64");
+      return bytesOf(dataBase64, "dataBase64");
     } catch (error) {
       if (!(error instanceof RequestInterruptedError)) throw error;
     }
@@ -107,7 +107,7 @@ export class Files extends FileCalls {
     }
     const bytes = toBytes(data);
     const params = { path: toWirePath(path), ...rest };
-    const written = this.engine.callWithBytes("fs/writeFile", params, "dataBase64", bytes, { signal });
+    const written = this.engine.callWithBytes("fs/writeFile", params, { dataBase64: bytes }, { signal });
     // The server computes it only for a comparison.
     if (options.ifMatch === undefined) return (await Promise.all([contentHash(bytes), written]))[0];
     const { hash } = await written;

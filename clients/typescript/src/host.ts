@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { attachedToBase64 } from "./attached.js";
 import { kindOf, toText } from "./bytes.js";
 import type { CallOptions, Method, Params, Result } from "./calls.js";
 import { Engine } from "./engine.js";
@@ -254,8 +255,11 @@ export class Host implements AsyncDisposable {
   }
 
   /** Makes any call of the protocol; the other methods are usually more convenient. */
-  call<M extends Method>(method: M, params: Params<M>, options?: CallOptions): Promise<Result<M>> {
-    return this.engine.call(method, params, options);
+  async call<M extends Method>(method: M, params: Params<M>, options?: CallOptions): Promise<Result<M>> {
+    const result = await this.engine.call(method, params, options);
+    // However the bytes travelled.
+    attachedToBase64(result);
+    return result;
   }
 
   /** Closes the connection; the session survives for its time to live, `detachTtlMs`. */

@@ -5,9 +5,9 @@
  */
 import { onAbort } from "./abort.js";
 import type { BytesLike } from "./bytes.js";
-import { encodeBase64, toBytes, toText, concat } from "./bytes.js";
+import { toBytes, toText, concat } from "./bytes.js";
 import type { CallOptions, Params } from "./calls.js";
-import { base64, integer } from "./decode.js";
+import { bytesOf, integer } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { ProtocolError, RefusedError } from "./errors.js";
 import type { HttpRequestHeader, HttpRequestResult, HttpResponseHeader } from "./protocol.js";
@@ -67,8 +67,8 @@ export class Http {
    * After a disconnect, GET, HEAD and OPTIONS are sent again; others fail with `RequestInterruptedError`.
    */
   async request(url: string | URL, request: HttpRequest = {}): Promise<HttpResponse> {
-    const reply = await this.#engine.call("http/request", params(url, request, this.#engine.name("h")), request);
-    const body = base64(reply.bodyBase64, "bodyBase64");
+    const reply = await this.#send(params(url, request, this.#engine.name("h")), request);
+    const body = bytesOf(reply.bodyBase64, "bodyBase64");
     return { ...head(reply), body, get text() { return toText(body); } };
   }
 
@@ -85,13 +85,18 @@ export class Http {
     const id = this.#engine.nextCallId;
     const body = new Body(this.#engine, requestId, id);
     try {
-      const reply = await this.#engine.call("http/request", { ...params(url, request, requestId), streamResponse: true }, request);
+      const reply = await this.#send({ ...params(url, request, requestId), streamResponse: true }, request);
       if (request.signal) body.cancelOn(request.signal);
       return { ...head(reply), body: body.readable };
     } catch (error) {
       body.end();
       throw error;
     }
+  }
+
+  #send(params: Params<"http/request">, { body, signal }: HttpRequest): Promise<HttpRequestResult> {
+    const bytes = body === undefined ? undefined : toBytes(body);
+    return this.#engine.callWithBytes("http/request", params, { bodyBase64: bytes }, { signal });
   }
 }
 
@@ -118,7 +123,7 @@ class Body {
     this.#key = `http:${requestId}`;
     engine.routes.add(this.#key, {
       onBody: (delta) => {
-        const [seq, bytes] = [integer(delta.seq, "seq"), base64(delta.deltaBase64, "deltaBase64")];
+        const [seq, bytes] = [integer(delta.seq, "seq"), bytesOf(delta.deltaBase64, "deltaBase64")];
         // Parts cannot be read again.
         if (seq !== this.#arrived + 1) throw new ProtocolError(`part ${this.#arrived + 1} of a body is missing`);
         this.#arrived = seq;
@@ -188,7 +193,6 @@ function params(url: string | URL, request: HttpRequest, requestId: string): Par
     url: String(url),
     requestId,
     headers: headers === undefined ? [] : toHeaderList(headers),
-    bodyBase64: request.body === undefined ? undefined : encodeBase64(toBytes(request.body)),
     timeoutMs: request.timeoutMs,
     redirectPolicy: request.redirect,
   };

@@ -4,23 +4,18 @@
  * @module
  */
 import { decodeBase64 } from "./bytes.js";
+import type { ProtocolError } from "./errors.js";
 import type { OutputEvent } from "./events.js";
-
-/** A message to send: text, or text around bytes that are sent as base64. */
-export type Outgoing = string | { readonly head: string; readonly bytes: Uint8Array; readonly tail: string };
-
-/** Returns the length of a message, in characters. */
-export function outgoingLength(message: Outgoing): number {
-  if (typeof message === "string") return message.length;
-  return message.head.length + Math.ceil(message.bytes.length / 3) * 4 + message.tail.length;
-}
+import type { Outgoing } from "./outgoing.js";
 
 /** Receives what arrives on a link. */
 export interface Receiver {
-  /** One message as text. */
-  onMessage(text: string): void;
-  /** The notification `process/output`, already decoded. */
-  onOutput(processId: string, event: OutputEvent, incarnation: number | undefined): void;
+  /** One message as JSON, and the bytes beside it. */
+  onMessage(json: string, attached?: Uint8Array): void;
+  /** The notification `process/output`, already decoded; one of an observed session names that. */
+  onOutput(processId: string, event: OutputEvent, incarnation: number | undefined, sessionId?: string): void;
+  /** A message that is neither JSON nor a binary message. */
+  onMalformed(error: ProtocolError): void;
   /** The answer to a ping. */
   onPong(): void;
   /** A link that was full takes more. */
@@ -37,6 +32,8 @@ export interface Link {
   readonly isFull: boolean;
   /** Starts to deliver what arrives. */
   start(receiver: Receiver): void;
+  /** Sends and expects binary messages from now on, because the server has agreed to them. */
+  acceptBinary(): void;
   /** Queues one message. */
   send(message: Outgoing): void;
   /** Sends a ping that {@link Receiver.onPong} follows; absent if the transport has none. */
@@ -55,6 +52,9 @@ export interface Dial {
   readonly target: string;
   (signal: AbortSignal): Promise<Link>;
 }
+
+/** The longest message that is accepted: a file of 512 MiB in base64 is the longest answer. */
+export const MAX_MESSAGE_LEN = 1 << 30;
 
 /** How long {@link Link.close} may take, in milliseconds. */
 export const CLOSE_TIMEOUT_MS = 2000;

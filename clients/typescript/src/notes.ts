@@ -5,6 +5,7 @@
  * @module
  */
 import type { Link } from "./link.js";
+import { soon } from "./timing.js";
 
 /** How many reports about processes that nobody follows may wait; no server has that many processes in a session. */
 const MAX_DISCARDED = 16 << 10;
@@ -16,6 +17,9 @@ const MAX_ID_LEN = 1 << 10;
 const MAX_REFUSALS = 256;
 
 const REFUSAL = { code: -32601, message: "this client accepts no requests" };
+
+/** When a report is sent: at once, or together with those that follow from what else has arrived. */
+export type Due = "now" | "soon";
 
 /** How far a start of a process is consumed. */
 interface Consumed {
@@ -32,6 +36,7 @@ export class Notes {
   readonly #consumed = new Map<string, Consumed>();
   readonly #bodyConsumed = new Map<string, number>();
   #refusals: unknown[] = [];
+  #isFlushDue = false;
 
   constructor(link: Pick<Link, "isFull" | "send">) {
     this.#link = link;
@@ -40,16 +45,17 @@ export class Notes {
   /** Acknowledges a mark. */
   acknowledge(mark: unknown): void {
     this.#mark = mark;
-    this.flush();
+    this.#flushSoon();
   }
 
   /** Reports how far a process is consumed; without an incarnation, whichever runs now. */
-  addConsumed(processId: string, seq: number, incarnation: number | undefined): void {
+  addConsumed(processId: string, seq: number, incarnation: number | undefined, due: Due = "now"): void {
     const key = `${incarnation ?? ""} ${processId}`;
     const waiting = this.#consumed.get(key);
     if (waiting) waiting.seq = Math.max(waiting.seq, seq);
     else this.#consumed.set(key, { processId, incarnation, seq });
-    this.flush();
+    if (due === "now") this.flush();
+    else this.#flushSoon();
   }
 
   /** The same for an event that nobody follows: a server that sends more than it may gets no more reports. */
@@ -74,6 +80,15 @@ export class Notes {
   /** Drops what names no start of a process: the server would take it for that of the one after a restart. */
   dropUnnamed(processId: string): void {
     this.#consumed.delete(` ${processId}`);
+  }
+
+  #flushSoon(): void {
+    if (this.#isFlushDue) return;
+    this.#isFlushDue = true;
+    soon(() => {
+      this.#isFlushDue = false;
+      this.flush();
+    });
   }
 
   /** Sends what is waiting, if the connection takes it. */

@@ -5,7 +5,7 @@
  */
 import { concat, toText } from "./bytes.js";
 import type { CallOptions, Method, Params, ProcessIds, Result } from "./calls.js";
-import { base64, readBatch, toExit } from "./decode.js";
+import { bytesOf, readBatch, toExit } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { GapError, NoMatchError, ProtocolError, RestartedError, UsageError } from "./errors.js";
 import type { EventQueue } from "./event-queue.js";
@@ -201,9 +201,9 @@ export class Process implements AsyncDisposable {
   async snapshot(options?: CallOptions & { maxBytes?: number | undefined }): Promise<Snapshot> {
     const reply = await this.#call("process/snapshot", { maxBytes: options?.maxBytes }, options);
     return {
-      stdout: base64(reply.stdout, "stdout"),
-      stderr: base64(reply.stderr, "stderr"),
-      terminal: base64(reply.terminal, "terminal"),
+      stdout: bytesOf(reply.stdout, "stdout"),
+      stderr: bytesOf(reply.stderr, "stderr"),
+      terminal: bytesOf(reply.terminal, "terminal"),
       omittedBytes: reply.omittedBytes,
       exitCode: reply.exitCode ?? undefined,
       isRunning: reply.running,

@@ -1038,7 +1038,7 @@ export interface InitializeCapabilities {
 }
 
 /** Something beyond the base dialect that a client must ask for. Clients must accept words that are not listed. */
-export type InitializeCapability = "processStarted" | "processFailed" | "processGap" | "cancel" | "acks" | "consumed" | (string & {});
+export type InitializeCapability = "processStarted" | "processFailed" | "processGap" | "cancel" | "acks" | "consumed" | "binaryFrames" | (string & {});
 
 /** What a server allows one client; 0 means that the server did not say. */
 export interface InitializeLimits {

@@ -12,6 +12,7 @@ import type { RemexError } from "./errors.js";
 import type { QueueOutlet } from "./event-queue.js";
 import { AFTER_EVERYTHING, EventQueue, READ_BYTES } from "./event-queue.js";
 import type { ProcessEvent } from "./events.js";
+import type { Due } from "./notes.js";
 
 /** What the queues need of the engine. */
 export interface QueuesOwner {
@@ -24,7 +25,7 @@ export interface QueuesOwner {
   /** Reads a process for a caller who waits. */
   call(method: "process/read", params: Params<"process/read">, options?: CallOptions): Promise<Result<"process/read">>;
   /** Reports how far a process is consumed; without an incarnation, whichever runs now. */
-  consumed(processId: string, seq: number, incarnation?: number): void;
+  consumed(processId: string, seq: number, incarnation?: number, due?: Due): void;
   /** Reports an event that nobody follows; `isKnown` says whether this client has given its process up. */
   discarded(processId: string, seq: number, incarnation: number | undefined, isKnown: boolean): void;
   /** Drops reports that wait and name no start of a process that was restarted. */
@@ -125,8 +126,8 @@ export class Queues implements QueueOutlet {
       );
   }
 
-  consumed(processId: string, seq: number, incarnation?: number): void {
-    this.#owner.consumed(processId, seq, incarnation);
+  consumed(processId: string, seq: number, incarnation?: number, due?: Due): void {
+    this.#owner.consumed(processId, seq, incarnation, due);
   }
 
   /** Ends the queue of a process that was restarted, and leaves any other as it is. */

@@ -6,7 +6,7 @@
 import type { BytesLike } from "./bytes.js";
 import { concat, randomWord, toBytes } from "./bytes.js";
 import type { CallOptions } from "./calls.js";
-import { base64 } from "./decode.js";
+import { bytesOf } from "./decode.js";
 import type { Engine } from "./engine.js";
 import { ChangedError, RequestInterruptedError, ProtocolError, RefusedError, UsageError, isRefused } from "./errors.js";
 import type { FileCalls, Metadata } from "./file-calls.js";
@@ -174,7 +174,7 @@ export class RemoteReader implements AsyncIterable<Uint8Array>, AsyncDisposable 
     }
     const { len, reply } = this.#blocks.shift()!;
     const { chunk, eof } = await reply;
-    const bytes = base64(chunk, "chunk");
+    const bytes = bytesOf(chunk, "chunk");
     if (bytes.length > len || (!eof && bytes.length < len)) {
       throw new ProtocolError(`a block has ${bytes.length} bytes instead of ${len}`);
     }
@@ -458,7 +458,7 @@ export class RemoteWriter implements AsyncDisposable {
     for (const block of this.#unanswered.slice(0, this.#retries.window)) {
       if (block.reply) continue;
       const params = { handleId: this.#handleId, offset: block.offset };
-      block.reply = inFlight(this.#engine.callWithBytes("fs/writeBlock", params, "chunk", block.chunk, { signal: this.#signal }));
+      block.reply = inFlight(this.#engine.callWithBytes("fs/writeBlock", params, { chunk: block.chunk }, { signal: this.#signal }));
     }
   }
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Outgoing } from "./link.js";
+import type { Outgoing } from "./outgoing.js";
 
 /** Returns params with other spellings of their paths. */
 export function withPaths(params: object, spell: (path: string) => string): object {
@@ -15,11 +15,29 @@ export function withPaths(params: object, spell: (path: string) => string): obje
   return spelt ?? params;
 }
 
-/** Returns a request; bytes become base64 when it is sent. */
-export function request(id: number, method: string, params: object, binary: { member: string; bytes: Uint8Array } | undefined): Outgoing {
+/** Params that are bytes. */
+export type BytesParams = Readonly<Record<string, Uint8Array | readonly Uint8Array[] | undefined>>;
+
+/** Returns a request; how its bytes are sent is decided when they are sent. */
+export function request(id: number, method: string, params: object, bytes: BytesParams = {}): Outgoing {
   const json = JSON.stringify(params);
-  const head = `{"id":${id},"method":"${method}","params":`;
-  if (!binary) return `${head}${json}}`;
-  const comma = json === "{}" ? "" : ",";
-  return { head: `${head}${json.slice(0, -1)}${comma}"${binary.member}":"`, bytes: binary.bytes, tail: '"}}' };
+  const texts: string[] = [];
+  const all: Uint8Array[] = [];
+  let text = `{"id":${id},"method":"${method}","params":${json.slice(0, -1)}`;
+  let comma = json === "{}" ? "" : ",";
+  for (const [name, value] of Object.entries(bytes)) {
+    if (value === undefined) continue;
+    text += `${comma}"${name}":`;
+    comma = ",";
+    const isList = !(value instanceof Uint8Array);
+    if (isList) text += "[";
+    (isList ? value : [value]).forEach((item, index) => {
+      texts.push(index === 0 ? text : ",");
+      all.push(item);
+      text = "";
+    });
+    if (isList) text += "]";
+  }
+  text += "}}";
+  return all.length === 0 ? text : { texts: [...texts, text], bytes: all };
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { encodeBase64, toText } from "./bytes.js";
+import { toBytes, toText } from "./bytes.js";
 import type { CallOptions, Params } from "./calls.js";
 import type { Engine } from "./engine.js";
 import { UsageError, isRefused } from "./errors.js";
@@ -104,7 +104,7 @@ export async function start(engine: Engine, argv: Argv, options: StartOptions): 
   };
   let started: Partial<Pick<ProcessStartResult, "pid" | "replayed" | "incarnation">>;
   try {
-    started = await engine.call("process/start", params, { signal: options.signal, onGivenUp });
+    started = await engine.callWithBytes("process/start", params, { argvBase64: argvBytes(argv) }, { signal: options.signal, onGivenUp });
   } catch (error) {
     // A server of the base dialect does not know `startId`: a repeated start finds its own process.
     const isOwn = isRefused(error, "processExists") && engine.disconnects !== disconnects;
@@ -135,12 +135,10 @@ function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<
     throw new UsageError("this server cannot run a command again when it ends", { hint: "leave `restart` out, or use a current `remex serve` there" });
   }
   const size = typeof tty === "object" ? tty : {};
-  const isBytes = argv.some((word) => typeof word !== "string");
   return {
     processId: options.id ?? engine.name("p"),
     startId: engine.name("s"),
     argv: argv.map((word) => (typeof word === "string" ? word : toText(word))),
-    argvBase64: isBytes ? argv.map((word) => encodeBase64(typeof word === "string" ? new TextEncoder().encode(word) : word)) : undefined,
     cwd: options.cwd === undefined ? (user === undefined ? (engine.welcome.environmentInfo?.cwd ?? "/") : undefined) : toWirePath(options.cwd),
     user,
     env: tty ? { TERM: DEFAULT_TERM, ...options.env } : (options.env ?? {}),
@@ -171,4 +169,9 @@ function startParams(engine: Engine, argv: Argv, options: StartOptions): Params<
     output: { retainBytes: options.retainBytes, retainMs: options.retainMs, overflow: options.overflow },
     labels: options.labels,
   };
+}
+
+/** Returns the words as bytes, if one of them may not be UTF-8. */
+function argvBytes(argv: Argv): Uint8Array[] | undefined {
+  return argv.some((word) => typeof word !== "string") ? argv.map(toBytes) : undefined;
 }

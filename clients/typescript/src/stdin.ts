@@ -141,7 +141,7 @@ export class Stdin {
     const params = { ...this.#ids, writeId: this.#engine.name("w") };
     // The first write of each process never waits for those of other processes, which may be blocked.
     const lane = this.#unanswered === 0 ? "control" : "parked";
-    checkAccepted(await this.#engine.callWithBytes("process/write", params, "chunk", bytes, { lane, signal }), this.#ids.processId);
+    checkAccepted(await this.#engine.callWithBytes("process/write", params, { chunk: bytes }, { lane, signal }), this.#ids.processId);
   }
 }
 

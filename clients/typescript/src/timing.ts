@@ -10,6 +10,13 @@ export function jittered(ms: number): number {
   return ms * (0.5 + Math.random() / 2);
 }
 
+/**
+ * Calls a function when what has arrived is handled, so that what follows from all of it is sent at once.
+ *
+ * Only Node can tell; the timers of pages may be much later.
+ */
+export const soon: (then: () => void) => void = globalThis.setImmediate ?? queueMicrotask;
+
 /** Waits; rejects with the reason of the signal. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { PassThrough, Writable } from "node:stream";
 import { test } from "node:test";
-import type { Outgoing } from "../src/link.js";
+import type { Outgoing } from "../src/outgoing.js";
 import { LineLink } from "../src/node/lines.js";
 import { Notes } from "../src/notes.js";
 import { within } from "./server.js";
@@ -68,7 +68,7 @@ test("a connection of lines is full until its stream takes more", async () => {
   const output = new Writable({ highWaterMark: 16, write: (_chunk, _encoding, done) => void (taken = done) });
   const link = new LineLink(new PassThrough(), output);
   const drained = new Promise<void>((onDrain) => {
-    link.start({ onDrain, onMessage: () => undefined, onOutput: () => undefined, onPong: () => undefined, onEnd: () => undefined });
+    link.start({ onDrain, onMessage: () => undefined, onOutput: () => undefined, onMalformed: () => undefined, onPong: () => undefined, onEnd: () => undefined });
   });
   assert.equal(link.isFull, false);
   link.send("x".repeat(32));

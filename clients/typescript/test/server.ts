@@ -97,13 +97,14 @@ export type Message = Record<string, any>;
 
 /** A connection to a scripted server. */
 export interface ScriptedConnection {
-  send(message: Message | string): void;
+  /** Sends a message as a line, or bytes as they are. */
+  send(message: Message | string | Buffer): void;
   disconnect(): void;
 }
 
 /** A server on a unix socket that a test plays. */
 export class ScriptedServer implements AsyncDisposable {
-  /** All messages that clients have sent. */
+  /** All messages that clients have sent; the bytes beside one are its member `attached`. */
   readonly received: Message[] = [];
   readonly #sockets = new Set<Socket>();
   readonly #listeners = new Set<() => void>();
@@ -120,17 +121,19 @@ export class ScriptedServer implements AsyncDisposable {
     const server = createServer((socket) => {
       scripted.#sockets.add(socket);
       const connection: ScriptedConnection = {
-        send: (message) => void socket.write(`${typeof message === "string" ? message : JSON.stringify(message)}\n`),
+        send: (message) => {
+          if (Buffer.isBuffer(message)) socket.write(message);
+          else socket.write(`${typeof message === "string" ? message : JSON.stringify(message)}\n`);
+        },
         disconnect: () => void socket.destroy(),
       };
-      let rest = "";
-      socket.setEncoding("utf8").on("data", (text: string) => {
-        const lines = (rest + text).split("\n");
-        rest = lines.pop()!;
-        for (const line of lines) {
-          const message = JSON.parse(line) as Message;
-          scripted.received.push(message);
-          onMessage(message, connection);
+      let rest: Buffer = Buffer.alloc(0);
+      socket.on("data", (bytes: Buffer) => {
+        rest = Buffer.concat([rest, bytes]);
+        for (let taken = takeMessage(rest); taken; taken = takeMessage(rest)) {
+          rest = rest.subarray(taken.length);
+          scripted.received.push(taken.message);
+          onMessage(taken.message, connection);
         }
         for (const listener of scripted.#listeners) listener();
       });
@@ -160,6 +163,19 @@ export class ScriptedServer implements AsyncDisposable {
     await new Promise((done) => this.server.close(done));
     await this.directory[Symbol.asyncDispose]();
   }
+}
+
+/** Takes a line, or a binary message with JSON. */
+function takeMessage(bytes: Buffer): { message: Message; length: number } | undefined {
+  if (bytes[0] !== 0) {
+    const length = bytes.indexOf(0x0a) + 1;
+    return length === 0 ? undefined : { message: JSON.parse(bytes.toString("utf8", 0, length)) as Message, length };
+  }
+  if (bytes.length < 5 || bytes.length < 5 + bytes.readUInt32BE(1)) return undefined;
+  const length = 5 + bytes.readUInt32BE(1);
+  const attachedAt = 13 + bytes.readUInt32BE(9);
+  const message = JSON.parse(bytes.toString("utf8", 13, attachedAt)) as Message;
+  return { message: { ...message, attached: bytes.subarray(attachedAt, length) }, length };
 }
 
 /** The answer to `initialize` of a server with all capabilities. */

@@ -8,6 +8,8 @@ import { ProtocolError, RefusedError, connect } from "../src/index.js";
 import type { Process, ProcessEvent, Watch } from "../src/index.js";
 import { isRepeatable } from "../src/calls.js";
 import type { Method } from "../src/calls.js";
+import { BYTES_MEMBERS, attachedToBase64, placeAttached } from "../src/attached.js";
+import { BinaryReader } from "../src/binary.js";
 import { toText } from "../src/bytes.js";
 import { chunkEvent } from "../src/decode.js";
 import type { OutputEvent } from "../src/events.js";
@@ -176,7 +178,7 @@ test("the notifications of output decode", () => {
     const seen: unknown[] = [];
     const onOutput = (_: string, event: OutputEvent): void => void seen.push(hex(event));
     const receiver = {
-      onOutput, onPong: () => undefined, onDrain: () => undefined, onEnd: () => undefined,
+      onOutput, onMalformed: () => undefined, onPong: () => undefined, onDrain: () => undefined, onEnd: () => undefined,
       onMessage: (text: string) => void seen.push(hex(chunkEvent(JSON.parse(text).params))),
     };
     deliver(vector["text"], receiver);
@@ -187,6 +189,57 @@ test("the notifications of output decode", () => {
   function hex(event: OutputEvent): object {
     return { bytes: Buffer.from(event.bytes).toString("hex"), seq: event.seq, stream: event.stream };
   }
+});
+
+test("binary messages mean the same as JSON, or are refused", () => {
+  for (const { about, hex, json, error } of lines("binary.jsonl")) {
+    const message = Buffer.from(hex, "hex");
+    // Behind other bytes and before others, as in a stream.
+    const bytes = Buffer.concat([Buffer.from("x"), message, Buffer.from("x")]);
+    let seen: unknown;
+    const unexpected = (): never => assert.fail(about);
+    const read = (): void => new BinaryReader().deliver(bytes, 1, bytes.length - 1, {
+      onOutput(processId, event, incarnation, sessionId) {
+        const chunk = Buffer.from(event.bytes).toString("base64");
+        const ids = { processId, ...(sessionId !== undefined && { sessionId }), ...(incarnation !== undefined && { incarnation }) };
+        seen = { method: "process/output", params: { ...ids, seq: event.seq, stream: event.stream, chunk } };
+      },
+      onMessage(text, attached) {
+        const parsed = JSON.parse(text) as Message;
+        const body: object = parsed["params"] ?? parsed["result"];
+        placeAttached(body, attached!);
+        attachedToBase64(body);
+        seen = parsed;
+      },
+      onMalformed: (malformed) => {
+        throw malformed;
+      },
+      onPong: unexpected, onDrain: unexpected, onEnd: unexpected,
+    });
+    if (error !== undefined) {
+      assert.throws(read, (thrown: unknown) => thrown instanceof ProtocolError && thrown.message.includes(error), about);
+      continue;
+    }
+    read();
+    const isUnknown = json.params?.stream !== undefined && !KNOWN_STREAMS.includes(json.params.stream);
+    assert.deepEqual(seen, isUnknown ? { ...json, params: { ...json.params, stream: "unknown" } } : json, about);
+  }
+});
+
+test("the members with bytes are those of the schema", () => {
+  const schema = JSON.parse(readFileSync(join(repository, "spec/protocol.schema.json"), "utf8")) as Message;
+  const withBytes = new Set<string>();
+  const lists = new Set<string>();
+  const isResult = (name: string): boolean => /Result$|^ProcessChunk$|^ProcessOutputParams$|DeltaParams$/.test(name);
+  for (const [name, definition] of Object.entries<Message>(schema["$defs"])) {
+    if (!isResult(name)) continue;
+    for (const [member, type] of Object.entries<Message>(definition["properties"] ?? {})) {
+      if (JSON.stringify(type).includes('"#/$defs/Base64Bytes"')) withBytes.add(member);
+      else if (type["type"] === "array") lists.add(member);
+    }
+  }
+  assert.deepEqual([...BYTES_MEMBERS].sort(), [...withBytes].sort());
+  assert.deepEqual([...lists].filter((member) => BYTES_MEMBERS.has(member)), []);
 });
 
 test("requests, responses and notifications are distinguished", async () => {

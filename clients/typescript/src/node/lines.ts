@@ -1,12 +1,15 @@
 /**
- * Messages as lines, over a unix socket or the standard streams of a program.
+ * Messages as lines, and binary messages between them, over a unix socket or the standard streams of a program.
  *
  * @module
  */
 import type { Readable, Writable } from "node:stream";
-import type { Link, Outgoing, Receiver } from "../link.js";
-import { CLOSE_TIMEOUT_MS } from "../link.js";
-import { encodedLength, writeMessage } from "./encode.js";
+import { BinaryReader, LINE_HEAD_LEN, LINE_MARK, isBinary, uint32 } from "../binary.js";
+import type { Link, Receiver } from "../link.js";
+import { CLOSE_TIMEOUT_MS, MAX_MESSAGE_LEN } from "../link.js";
+import type { Outgoing } from "../outgoing.js";
+import { writeUint32 } from "../outgoing.js";
+import { encode } from "./encode.js";
 import { ReceiveBuffer, deliverBytes } from "./receive-buffer.js";
 
 /** A connection of lines. */
@@ -17,27 +20,30 @@ export class LineLink implements Link {
   readonly #received: ReceiveBuffer;
   /** How many of the unparsed bytes are known to have no line end. */
   #searched = 0;
+  /** Reads binary messages, if there may be any. */
+  #binary: BinaryReader | undefined;
   #queued: Outgoing[] = [];
   #receiver: Receiver | undefined;
   #endReason: string | undefined;
   readonly #ended: Promise<void>;
+  readonly #end: (reason: string) => void;
 
   /** With a buffer, the system reads into it, and the code that connected calls {@link LineLink.onBytes}. */
   constructor(input: Readable, output: Writable, received?: ReceiveBuffer) {
     this.#received = received ?? new ReceiveBuffer();
     this.#input = input;
     this.#output = output;
-    this.#ended = new Promise((resolve) => {
-      const onEnd = (reason: string): void => {
-        this.#endReason ??= reason;
-        resolve();
-        this.#receiver?.onEnd(this.#endReason);
-      };
-      input.on("error", (error) => onEnd(error.message));
-      input.on("end", () => onEnd("the server closed the connection"));
-      input.on("close", () => onEnd("the server closed the connection"));
-      output.on("error", (error) => onEnd(error.message));
-    });
+    let onEnded = (): void => {};
+    this.#ended = new Promise((resolve) => (onEnded = resolve));
+    this.#end = (reason) => {
+      this.#endReason ??= reason;
+      onEnded();
+      this.#receiver?.onEnd(this.#endReason);
+    };
+    input.on("error", (error) => this.#end(error.message));
+    input.on("end", () => this.#end("the server closed the connection"));
+    input.on("close", () => this.#end("the server closed the connection"));
+    output.on("error", (error) => this.#end(error.message));
     output.on("drain", () => this.#receiver?.onDrain());
     if (received) return;
     input.pause();
@@ -58,20 +64,59 @@ export class LineLink implements Link {
     this.onBytes();
   }
 
+  acceptBinary(): void {
+    this.#binary = new BinaryReader();
+  }
+
   /** More bytes are in the buffer. */
   onBytes(): void {
+    const receiver = this.#receiver;
+    if (!receiver) return;
+    while (this.#next(receiver));
+    this.#received.settle();
+  }
+
+  /** Delivers the next message; returns false if it has not arrived completely. */
+  #next(receiver: Receiver): boolean {
     const received = this.#received;
-    if (!this.#receiver) return;
-    let from = received.start + this.#searched;
-    for (;;) {
-      const at = received.bytes.subarray(0, received.end).indexOf(0x0a, from);
-      if (at < 0) break;
-      const { start } = received;
-      received.start = from = at + 1;
-      const end = at > start && received.bytes[at - 1] === 0x0d ? at - 1 : at;
-      if (!isBlank(received.bytes, start, end)) deliverBytes(received.bytes, start, end, this.#receiver);
+    const { bytes, start, end } = received;
+    if (this.#binary && start < end && bytes[start] === LINE_MARK) return this.#nextBinary(this.#binary, receiver);
+    const at = bytes.subarray(0, end).indexOf(0x0a, start + this.#searched);
+    if (at < 0) {
+      this.#searched = end - start;
+      return false;
     }
-    this.#searched = received.end - received.start;
+    this.#searched = 0;
+    received.start = at + 1;
+    const lineEnd = at > start && bytes[at - 1] === 0x0d ? at - 1 : at;
+    if (!isBlank(bytes, start, lineEnd)) deliverBytes(bytes, start, lineEnd, receiver);
+    return true;
+  }
+
+  #nextBinary(reader: BinaryReader, receiver: Receiver): boolean {
+    const received = this.#received;
+    const { bytes, start } = received;
+    const available = received.end - start;
+    if (available < LINE_HEAD_LEN) return false;
+    const length = LINE_HEAD_LEN + uint32(bytes, start + 1);
+    if (length - LINE_HEAD_LEN > MAX_MESSAGE_LEN) return this.#violation(length - LINE_HEAD_LEN);
+    if (available < length) {
+      received.wanted = length - available;
+      return false;
+    }
+    received.start = start + length;
+    const at = start + LINE_HEAD_LEN;
+    if (isBinary(bytes, at, received.start)) reader.deliver(bytes, at, received.start, receiver, received.keep);
+    else deliverBytes(bytes, at, received.start, receiver);
+    return true;
+  }
+
+  #violation(length: number): false {
+    this.destroy();
+    this.#end(`the server sent a message of ${length} bytes`);
+    // Nothing behind it can be found.
+    this.#received.start = this.#received.end;
+    return false;
   }
 
   send(message: Outgoing): void {
@@ -83,13 +128,19 @@ export class LineLink implements Link {
     const queued = this.#queued;
     this.#queued = [];
     if (queued.length === 0 || !this.#output.writable) return;
-    const lengths = queued.map(encodedLength);
-    const out = Buffer.allocUnsafeSlow(lengths.reduce((sum, length) => sum + length + 1, 0));
+    const messages = queued.map((message) => encode(message, this.#binary !== undefined));
+    const out = Buffer.allocUnsafeSlow(messages.reduce((sum, { length, isBinary }) => sum + length + (isBinary ? LINE_HEAD_LEN : 1), 0));
     let at = 0;
-    queued.forEach((message, index) => {
-      at = writeMessage(out, at, message, lengths[index]!);
-      out[at++] = 0x0a;
-    });
+    for (const message of messages) {
+      if (message.isBinary) {
+        out[at] = LINE_MARK;
+        writeUint32(out, at + 1, message.length);
+        at = message.write(out, at + LINE_HEAD_LEN);
+      } else {
+        at = message.write(out, at);
+        out[at++] = 0x0a;
+      }
+    }
     this.#output.write(out);
   }
 

@@ -46,6 +46,7 @@ export async function openProgram({ argv, env, cwd }: ProgramTarget, signal: Abo
       return link.isFull;
     },
     start: (receiver) => link.start(receiver),
+    acceptBinary: () => link.acceptBinary(),
     send: (message) => link.send(message),
     async close() {
       const timer = setTimeout(() => kill(child, isUnix), CLOSE_TIMEOUT_MS);

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { decodeBase64 } from "../bytes.js";
+import { decodeBase64, keptPart } from "../bytes.js";
 import type { Receiver } from "../link.js";
 import { OUTPUT_HEAD_LEN, outputHead } from "../link.js";
 
@@ -13,20 +13,23 @@ const READ_LEN = 256 << 10;
 /**
  * A growing buffer that the system reads into directly.
  *
- * It is rearranged only when the next bytes are about to arrive: until then the system holds a view of it.
+ * It is rearranged only in {@link ReceiveBuffer.settle}, and when the next bytes are about to arrive: until then the
+ * system holds a view of it.
  */
 export class ReceiveBuffer {
-  bytes = Buffer.allocUnsafeSlow(2 * READ_LEN);
+  bytes: Buffer = Buffer.allocUnsafeSlow(2 * READ_LEN);
   /** Where the unparsed bytes begin; the parser moves it on. */
   start = 0;
   /** Where they end. */
   end = 0;
-  /** How many more bytes the parser knows to need. */
+  /** How many more bytes the parser knows to need; 0 if it does not know. */
   wanted = 0;
+  /** Whether a view of the bytes was given away, so that nothing may stay or arrive there. */
+  #isGivenAway = false;
 
   /** Returns where the next bytes go; {@link ReceiveBuffer.filled} follows. */
   space(): Buffer {
-    this.#reserve(Math.max(READ_LEN, this.wanted));
+    this.#reserve(READ_LEN);
     return this.bytes.subarray(this.end);
   }
 
@@ -35,31 +38,49 @@ export class ReceiveBuffer {
   }
 
   push(chunk: Uint8Array): void {
-    this.#reserve(Math.max(chunk.length, this.wanted));
+    this.#reserve(chunk.length);
     this.bytes.set(chunk, this.end);
     this.end += chunk.length;
   }
 
-  /** Makes room for this much behind the unparsed bytes. */
+  /**
+   * Returns a part of the bytes that may be kept.
+   *
+   * Usually that is a copy: to read each message into memory of its own takes more and shorter reads, which cost as much.
+   */
+  readonly keep = (start: number, end: number): Uint8Array => {
+    const part = keptPart(this.bytes, start, end);
+    if (part.buffer === this.bytes.buffer) this.#isGivenAway = true;
+    return part;
+  };
+
+  /** Separates what is not parsed from what was given away; called when all that has arrived is parsed. */
+  settle(): void {
+    if (!this.#isGivenAway) return;
+    this.#isGivenAway = false;
+    this.#moveTo(Buffer.allocUnsafeSlow(Math.max(2 * READ_LEN, this.end - this.start)));
+  }
+
+  /** Makes room for this much behind the unparsed bytes, and for the rest of a long message. */
   #reserve(length: number): void {
-    this.wanted = 0;
     const unparsed = this.end - this.start;
-    const isLarge = this.bytes.length > 8 * READ_LEN;
+    // Whatever a message says about its length, its memory is at most doubled.
+    const needed = unparsed + Math.max(length, Math.min(this.wanted || Infinity, unparsed));
+    this.wanted = 0;
     if (unparsed === 0) {
       this.start = this.end = 0;
       // A long message has passed.
-      if (isLarge && length <= READ_LEN) this.bytes = Buffer.allocUnsafeSlow(2 * READ_LEN);
+      if (this.bytes.length > 8 * READ_LEN && length <= READ_LEN) this.bytes = Buffer.allocUnsafeSlow(2 * READ_LEN);
     }
-    if (this.bytes.length - this.end >= length) return;
-    if (unparsed + length <= this.bytes.length) {
-      this.bytes.copyWithin(0, this.start, this.end);
-    } else {
-      const larger = Buffer.allocUnsafeSlow(Math.max(2 * this.bytes.length, unparsed + length));
-      this.bytes.copy(larger, 0, this.start, this.end);
-      this.bytes = larger;
-    }
+    if (this.start + needed <= this.bytes.length) return;
+    this.#moveTo(needed <= this.bytes.length ? this.bytes : Buffer.allocUnsafeSlow(needed));
+  }
+
+  #moveTo(memory: Buffer): void {
+    this.bytes.copy(memory, 0, this.start, this.end);
+    this.bytes = memory;
+    this.end -= this.start;
     this.start = 0;
-    this.end = unparsed;
   }
 }
 
@@ -69,7 +90,7 @@ const TAIL = Buffer.from('"}}');
 /** Delivers a message that has arrived as bytes. */
 export function deliverBytes(bytes: Buffer, start: number, end: number, receiver: Receiver): void {
   // `process/output` and nothing else has a `p` and an `o` there.
-  if (bytes[start + 11] === 0x70 && bytes[start + 19] === 0x6f && bytes.compare(TAIL, 0, 3, end - 3, end) === 0) {
+  if (end - start > 20 && bytes[start + 11] === 0x70 && bytes[start + 19] === 0x6f && bytes.compare(TAIL, 0, 3, end - 3, end) === 0) {
     const head = outputHead(bytes.toString("latin1", start, Math.min(end, start + OUTPUT_HEAD_LEN)));
     const chunk = head && decodeBase64(bytes.toString("latin1", start + head.length, end - TAIL.length));
     if (chunk) {

@@ -325,7 +325,7 @@ class Upload implements Direction<LocalPath, string> {
     try {
       // The server handles requests for one path in order.
       await Promise.all([
-        engine.callWithBytes("fs/writeFile", { path, createMode: PRIVATE_MODE }, "dataBase64", content, this.#call),
+        engine.callWithBytes("fs/writeFile", { path, createMode: PRIVATE_MODE }, { dataBase64: content }, this.#call),
         engine.call("fs/setPermissions", { path, mode: mode! }, this.#call),
         engine.call("fs/setTimes", { path, modifiedAtMs }, this.#call),
       ]);

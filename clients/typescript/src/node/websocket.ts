@@ -2,16 +2,21 @@
  * A WebSocket client (RFC 6455) over a socket of Node.
  *
  * The built-in `WebSocket` of Node cannot send headers or trust a private CA, and exists from Node 22 on only. This one
- * is as much of the standard as the protocol needs: text messages, pings, close, no extensions.
+ * is as much of the standard as the protocol needs: messages, pings, close, no extensions.
  *
  * @module
  */
 import { createHash, randomBytes } from "node:crypto";
 import type { Socket } from "node:net";
+import type { KeepPart } from "../binary.js";
+import { BinaryReader, isBinary } from "../binary.js";
 import { UnauthorizedError, UnreachableError } from "../errors.js";
-import type { Link, Outgoing, Receiver } from "../link.js";
-import { CLOSE_TIMEOUT_MS } from "../link.js";
-import { encodedLength, writeMessage } from "./encode.js";
+import type { Link, Receiver } from "../link.js";
+import { CLOSE_TIMEOUT_MS, MAX_MESSAGE_LEN } from "../link.js";
+import type { Outgoing } from "../outgoing.js";
+import { soon } from "../timing.js";
+import type { Encoded } from "./encode.js";
+import { encode } from "./encode.js";
 import { ReceiveBuffer, deliverBytes } from "./receive-buffer.js";
 
 const TEXT = 1;
@@ -20,9 +25,8 @@ const CLOSE = 8;
 const PING = 9;
 const PONG = 10;
 
-/** The longest message that is accepted: a file of 512 MiB in base64 is the longest answer. */
-const MAX_MESSAGE_LEN = 1 << 30;
 const MAX_HEAD_LEN = 64 << 10;
+const MAX_FRAME_HEAD_LEN = 14;
 /** The longest reason for a refusal to read, and how long it may take to arrive: without it, the status has to do. */
 const MAX_REASON_LEN = 1024;
 const REASON_TIMEOUT_MS = 1000;
@@ -48,6 +52,9 @@ export class WebSocketLink implements Link {
   readonly #received: ReceiveBuffer;
   /** The pieces of a message that arrives in several frames. */
   #fragments: Buffer[] = [];
+  #fragmentsLen = 0;
+  /** Reads binary messages, if there may be any. */
+  #binary: BinaryReader | undefined;
   #queued: Frame[] = [];
   /** The payload of the newest ping that is not answered. */
   #pong: Buffer | undefined;
@@ -93,7 +100,7 @@ export class WebSocketLink implements Link {
       socket.on("close", () => onEnd("the server closed the connection"));
       socket.on("end", () => onEnd("the server closed the connection"));
       onBytes(() => {
-        if (isOpen) return link.#parse();
+        if (isOpen) return link.#onBytes();
         const end = received.bytes.subarray(0, received.end).indexOf("\r\n\r\n", received.start, "latin1");
         if (end < 0) {
           if (received.end - received.start > MAX_HEAD_LEN) socket.destroy(new Error("the response has no end"));
@@ -116,9 +123,13 @@ export class WebSocketLink implements Link {
     });
   }
 
+  acceptBinary(): void {
+    this.#binary = new BinaryReader();
+  }
+
   start(receiver: Receiver): void {
     this.#receiver = receiver;
-    if (this.#received.end > this.#received.start) this.#parse();
+    if (this.#received.end > this.#received.start) this.#onBytes();
     if (this.#endReason !== undefined) receiver.onEnd(this.#endReason);
   }
 
@@ -126,6 +137,11 @@ export class WebSocketLink implements Link {
     this.#endReason ??= reason;
     this.#onEnded();
     this.#receiver?.onEnd(this.#endReason);
+  }
+
+  #onBytes(): void {
+    this.#parse();
+    this.#received.settle();
   }
 
   #parse(): void {
@@ -160,19 +176,24 @@ export class WebSocketLink implements Link {
     switch (opcode) {
       case TEXT:
       case BINARY:
-        if (isFinal) return deliverBytes(bytes, start, end, this.#receiver!);
+        if (isFinal) return this.#deliver(bytes, start, end, this.#received.keep);
         this.#fragments = [Buffer.from(bytes.subarray(start, end))];
+        this.#fragmentsLen = end - start;
         return;
       case 0: {
         this.#fragments.push(Buffer.from(bytes.subarray(start, end)));
+        this.#fragmentsLen += end - start;
+        if (this.#fragmentsLen > MAX_MESSAGE_LEN) return this.#violation(`a message has ${this.#fragmentsLen} bytes or more`);
         if (!isFinal) return;
         const whole = Buffer.concat(this.#fragments);
         this.#fragments = [];
-        return deliverBytes(whole, 0, whole.length, this.#receiver!);
+        return this.#deliver(whole, 0, whole.length);
       }
       case PING:
         this.#pong = Buffer.from(bytes.subarray(start, end));
-        if (!this.isFull) this.#sendPong();
+        soon(() => {
+          if (!this.isFull) this.#sendPong();
+        });
         return;
       case PONG:
         return this.#receiver!.onPong();
@@ -187,6 +208,11 @@ export class WebSocketLink implements Link {
       default:
         return this.#violation(`a frame has the opcode ${opcode}`);
     }
+  }
+
+  #deliver(bytes: Buffer, start: number, end: number, keep?: KeepPart): void {
+    if (this.#binary && isBinary(bytes, start, end)) this.#binary.deliver(bytes, start, end, this.#receiver!, keep);
+    else deliverBytes(bytes, start, end, this.#receiver!);
   }
 
   #violation(what: string): void {
@@ -205,11 +231,11 @@ export class WebSocketLink implements Link {
   }
 
   send(message: Outgoing): void {
-    this.#queue({ opcode: TEXT, payload: message });
+    this.#queue({ message });
   }
 
   ping(): void {
-    this.#queue({ opcode: PING, payload: "" });
+    this.#queue({ opcode: PING, payload: Buffer.alloc(0) });
   }
 
   #queue(frame: Frame): void {
@@ -220,7 +246,7 @@ export class WebSocketLink implements Link {
   #flush(): void {
     const queued = this.#queued;
     this.#queued = [];
-    if (queued.length > 0 && this.#socket.writable) this.#socket.write(encode(queued));
+    if (queued.length > 0 && this.#socket.writable) this.#socket.write(encodeFrames(queued, this.#binary !== undefined));
   }
 
   async close(): Promise<void> {
@@ -237,19 +263,24 @@ export class WebSocketLink implements Link {
   }
 }
 
-interface Frame {
-  opcode: number;
-  payload: Outgoing | Buffer;
+/** A message, or a control frame with its payload. */
+type Frame = { readonly message: Outgoing } | { readonly opcode: number; readonly payload: Buffer };
+
+function encodeFrame(frame: Frame, acceptsBinary: boolean): { opcode: number } & Pick<Encoded, "length" | "write"> {
+  if ("message" in frame) {
+    const message = encode(frame.message, acceptsBinary);
+    return { opcode: message.isBinary ? BINARY : TEXT, length: message.length, write: (out, at) => message.write(out, at) };
+  }
+  const { opcode, payload } = frame;
+  return { opcode, length: payload.length, write: (out, at) => at + payload.copy(out, at) };
 }
 
 /** Returns frames in one piece, masked as the standard requires of clients. */
-function encode(frames: readonly Frame[]): Buffer {
-  const lengths = frames.map(({ payload }) => (Buffer.isBuffer(payload) ? payload.length : encodedLength(payload)));
-  const total = lengths.reduce((sum, length) => sum + length + 14, 0);
-  const out = Buffer.allocUnsafeSlow(total);
+function encodeFrames(queued: readonly Frame[], acceptsBinary: boolean): Buffer {
+  const frames = queued.map((frame) => encodeFrame(frame, acceptsBinary));
+  const out = Buffer.allocUnsafeSlow(frames.reduce((sum, { length }) => sum + length + MAX_FRAME_HEAD_LEN, 0));
   let at = 0;
-  frames.forEach(({ opcode, payload }, index) => {
-    const length = lengths[index]!;
+  for (const { opcode, length, write } of frames) {
     out[at++] = 0x80 | opcode;
     if (length < 126) {
       out[at++] = 0x80 | length;
@@ -261,11 +292,10 @@ function encode(frames: readonly Frame[]): Buffer {
       at = out.writeBigUInt64BE(BigInt(length), at);
     }
     at += nextKey().copy(out, at);
-    if (Buffer.isBuffer(payload)) payload.copy(out, at);
-    else writeMessage(out, at, payload, length);
+    write(out, at);
     mask(out, at, at + length, at - 4);
     at += length;
-  });
+  }
   return out.subarray(0, at);
 }
 

@@ -14,6 +14,19 @@ const dist = fileURLToPath(new URL("../../src", import.meta.url));
 
 const PAGE = `<!doctype html><script type="module">
   import { connect, Agent } from "/dist/browser.js";
+  const binary = { sent: 0, received: 0, base64: 0 };
+  const isMarked = (data) => typeof data === "string" && data.includes(btoa("in base64"));
+  globalThis.WebSocket = class extends WebSocket {
+    constructor(target) {
+      super(target);
+      this.addEventListener("message", ({ data }) => (data instanceof ArrayBuffer ? binary.received++ : (binary.base64 += isMarked(data))));
+    }
+    send(data) {
+      if (data instanceof Uint8Array) binary.sent++;
+      else binary.base64 += isMarked(data);
+      super.send(data);
+    }
+  };
   const report = (body) => fetch("/report", { method: "POST", body: JSON.stringify(body) });
   try {
     const host = await connect(new URLSearchParams(location.search).get("target"));
@@ -23,13 +36,15 @@ const PAGE = `<!doctype html><script type="module">
     const reader = process.stdout.getReader();
     for (let step = await reader.read(); !step.done; step = await reader.read()) length += step.value.length;
     const echoed = (await host.run(["cat"], { input: "grüße 🎉" })).stdoutText;
+    const marked = (await host.run(["cat"], { input: "in base64" })).stdoutText;
     const directory = new URLSearchParams(location.search).get("directory");
     await host.files.upload(new Blob(["a blob"]), directory + "/blob");
     const file = await host.files.readText(directory + "/blob");
     const refused = await connect("ws://127.0.0.1:1").catch((error) => error.name);
     const token = await connect("ws://127.0.0.1:1", { token: "x" }).catch((error) => error.name);
     await host.end();
-    await report({ text: stdoutText, exitCode, length, echoed, file, refused, token, state: host.state });
+    await report({ text: stdoutText, exitCode, length, echoed, marked, file, refused, token, state: host.state,
+      binary: { sent: binary.sent > 2, received: binary.received > 100, base64: binary.base64 } });
   } catch (error) {
     await report({ error: String(error), stack: error.stack });
   }
@@ -62,8 +77,8 @@ test("a page runs commands over a WebSocket", async () => {
   const failed = new Promise<never>((_, reject) => browser.once("error", reject));
   try {
     assert.deepEqual(await within("the report of the page", Promise.race([reported, failed]), 120_000), {
-      text: "hello from sh\n", exitCode: 3, length: 20_000_000, echoed: "grüße 🎉", file: "a blob",
-      refused: "UnreachableError", token: "UsageError", state: "lost",
+      text: "hello from sh\n", exitCode: 3, length: 20_000_000, echoed: "grüße 🎉", marked: "in base64", file: "a blob",
+      refused: "UnreachableError", token: "UsageError", state: "lost", binary: { sent: true, received: true, base64: 0 },
     });
   } finally {
     const exited = new Promise((done) => browser.once("exit", done));
