@@ -10,7 +10,7 @@ mod process;
 mod recorded;
 mod target;
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Instant};
 
 use remex_access::{
     audit::PeerInfo,
@@ -173,13 +173,15 @@ impl Calls {
     }
 
     /// Carries out one call. The caller waits only for the handshake and for long command lines.
-    pub(crate) async fn call(
+    ///
+    /// The future is boxed: a connection that waits for a call has no space for carrying one out.
+    pub(crate) fn call(
         &mut self,
         id: RequestId,
         call: Call,
         context: Option<Box<TraceContext>>,
         responder: Responder,
-    ) {
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let facts = RequestFacts {
             call: &call,
             id: &id,
@@ -189,7 +191,7 @@ impl Calls {
         };
         let span = trace::request(&facts, context.as_deref(), self.context.host().set_parent());
         let request = RequestTrace { span: span.clone(), context };
-        self.call_in_span(id, call, request, responder).instrument(span).await;
+        Box::pin(self.call_in_span(id, call, request, responder).instrument(span))
     }
 
     async fn call_in_span(&mut self, id: RequestId, call: Call, trace: RequestTrace, responder: Responder) {

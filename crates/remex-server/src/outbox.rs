@@ -104,7 +104,7 @@ pub(crate) struct Outbox {
     encoding: Encoding,
     /// The client reads binary messages.
     is_binary: AtomicBool,
-    limits: Limits,
+    limits: Arc<Limits>,
     /// Shared by the reader, the writer, handlers and process tasks; held briefly.
     queue: Mutex<Queue>,
     /// Our own requests to the client.
@@ -203,14 +203,14 @@ impl Outbox {
         id: ConnectionId,
         acks: Acks,
         encoding: Encoding,
-        limits: Limits,
+        limits: impl Into<Arc<Limits>>,
         shared: Shared,
     ) -> Self {
         Outbox {
             id,
             encoding,
             is_binary: AtomicBool::new(false),
-            limits,
+            limits: limits.into(),
             queue: Mutex::new(Queue {
                 acks,
                 answers: VecDeque::new(),

@@ -47,6 +47,9 @@ pub(super) async fn run<A: ServerAudience>(starting: Starting<A>, owner: Arc<A::
     None
 }
 
+/// What the task of a running process may take: there are thousands of them.
+const IDLE_BYTES: usize = 2560;
+
 /// Returns what runs until all output of a new child is in the log; calls `serve` with the socket of its proxy, if it has
 /// one.
 pub(crate) async fn run_child<A: Audience, K: RunsChild<A>>(
@@ -100,7 +103,9 @@ pub(crate) async fn run_child<A: Audience, K: RunsChild<A>>(
         owner,
     };
     task.process.state().last_output = now;
-    Some(Box::pin(task.run()))
+    let running = Box::pin(task.run());
+    debug_assert!(size_of_val(&*running) <= IDLE_BYTES, "{} bytes", size_of_val(&*running));
+    Some(running)
 }
 
 /// Enforces the limits of a child of the server.

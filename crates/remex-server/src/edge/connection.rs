@@ -141,7 +141,7 @@ pub(crate) fn run(sessions: Arc<SessionRegistry>, link: Link) -> impl Future<Out
     let account = host.accounts().of(&validity.credential().identity);
     let outbox = sessions
         .connections()
-        .open(|id, shared| Outbox::new(id, acks, encoding, (*limits).clone(), shared.of(account)));
+        .open(|id, shared| Outbox::new(id, acks, encoding, Arc::clone(&limits), shared.of(account)));
     host.notify_activity();
     let writing =
         tokio::spawn(supervise(write(Arc::clone(&outbox), sink, limits, Arc::clone(host.answers()))));

@@ -43,6 +43,9 @@ use crate::{
     shared::host::Host,
 };
 
+/// What a connection that waits for a message may take, besides its reader, its outbox and its writer.
+const IDLE_BYTES: usize = 4 << 10;
+
 impl Server {
     /// Begins the handshake of a TCP connection, or refuses it at once.
     pub(super) fn on_tcp(self: &Arc<Self>, stream: TcpStream, ends: TcpEnds, tls: Option<Arc<TlsListener>>) {
@@ -77,7 +80,9 @@ impl Server {
     pub(super) fn run(&self, admitted: Result<(Link, NotifyOnDrop<Permit>), NotAdmitted>) -> Option<Running> {
         match admitted {
             Ok((link, permit)) => {
-                let running = connection::run(Arc::clone(&self.sessions), link);
+                // On the heap: the future that awaits it would have its space twice.
+                let running = Box::pin(connection::run(Arc::clone(&self.sessions), link));
+                debug_assert!(size_of_val(&*running) <= IDLE_BYTES, "{} bytes", size_of_val(&*running));
                 Some(Box::pin(async move {
                     running.await;
                     drop(permit);
