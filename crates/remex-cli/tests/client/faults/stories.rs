@@ -197,7 +197,8 @@ async fn handles_are_dropped(mut scene: Scene) {
     drop(left);
     drop(events);
     let until = "until [ -s over ]; do sleep 0.01; done; cat over";
-    assert_eq!(scene.shell(until).output(&scene.client).await.unwrap().stdout, b"over\n");
+    let output = scene.shell(until).output(&scene.client).await.unwrap();
+    assert_eq!(output.stdout, b"over\n", "{output:?}");
 }
 
 async fn much_is_written_and_read(mut scene: Scene) {
