@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -36,6 +36,8 @@ struct Stage {
     place: Place,
     /// The name of each process that was started.
     started: Mutex<Vec<String>>,
+    /// How many files have a name.
+    files: AtomicUsize,
     /// Whether a server has given up some output.
     lacks_output: AtomicBool,
 }
@@ -46,6 +48,7 @@ impl Scene {
         let stage = Arc::new(Stage {
             place: Place::new(),
             started: Mutex::new(Vec::new()),
+            files: AtomicUsize::new(0),
             lacks_output: AtomicBool::new(false),
         });
         Self { client, chance, retain: Retain::default(), stage }
@@ -68,6 +71,11 @@ impl Scene {
         let line = format!("echo {name} >> started; {line}");
         started.push(name);
         Command::shell(line).cwd(self.path("")).retain(self.retain)
+    }
+
+    /// Returns a name for a file that no other story has: they share a directory, and many may be told at once.
+    pub(crate) fn file(&self) -> String {
+        format!("file-{}", self.stage.files.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Returns a path in the directory that processes run in.

@@ -168,9 +168,10 @@ async fn a_consumer_stalls(mut scene: Scene) {
     let mut stdout = Exact::new(lines(last));
     stdout.read_one(&mut reader).await;
     let content = lines(scene.chance.within(1, 50_000));
-    scene.write("file", &content);
+    let file = scene.file();
+    scene.write(&file, &content);
     for _ in 0..scene.chance.within(1, 10) {
-        let read = scene.client.fs().read(scene.path("file")).await.unwrap();
+        let read = scene.client.fs().read(scene.path(&file)).await.unwrap();
         assert!(read == content, "a file is read as it is");
         scene.client.call(List::default()).await.unwrap();
     }
@@ -180,7 +181,8 @@ async fn a_consumer_stalls(mut scene: Scene) {
 
 async fn handles_are_dropped(mut scene: Scene) {
     let last = scene.chance.within(1000, 300_000);
-    let line = format!("seq 1 {last}; echo over > over");
+    let over = scene.file();
+    let line = format!("seq 1 {last}; echo over > {over}");
     let left = scene.shell(&line).start(&scene.client).await.unwrap();
     let ended = scene
         .shell("echo here; exec sleep 1000")
@@ -196,8 +198,8 @@ async fn handles_are_dropped(mut scene: Scene) {
     }
     drop(left);
     drop(events);
-    let until = "until [ -s over ]; do sleep 0.01; done; cat over";
-    let output = scene.shell(until).output(&scene.client).await.unwrap();
+    let until = format!("until [ -s {over} ]; do sleep 0.01; done; cat {over}");
+    let output = scene.shell(&until).output(&scene.client).await.unwrap();
     assert_eq!(output.stdout, b"over\n", "{output:?}");
 }
 
