@@ -14,15 +14,19 @@ export interface OutgoingWithBytes {
 /** A message to send. */
 export type Outgoing = string | OutgoingWithBytes;
 
-/** Returns the length of a message, in characters of its JSON and bytes beside it. */
+/** Returns the length of a message in bytes. */
 export function outgoingLength(message: Outgoing, isBinary: boolean): number {
-  if (typeof message === "string") return message.length;
+  if (typeof message === "string") return utf8Length(message);
   if (isBinary) {
     const { json, attachedLen } = binaryParts(message);
-    return MESSAGE_HEAD_LEN + json.length + attachedLen;
+    return MESSAGE_HEAD_LEN + utf8Length(json) + attachedLen;
   }
   const base64Len = message.bytes.reduce((sum, { length }) => sum + 2 + base64Length(length), 0);
-  return message.texts.reduce((sum, text) => sum + text.length, base64Len);
+  return message.texts.reduce((sum, text) => sum + utf8Length(text), base64Len);
+}
+
+function utf8Length(text: string): number {
+  return /[^\0-\x7f]/.test(text) ? new TextEncoder().encode(text).length : text.length;
 }
 
 /** Returns how long base64 is, between its quotes. */

@@ -1,5 +1,7 @@
 //! The vectors in `spec/vectors`, which other languages use too.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 use std::{fs, path::Path};
 
 use bytes::Bytes;

@@ -183,3 +183,23 @@ impl AsyncRead for Broken {
         Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
     }
 }
+
+/// The head of a binary message between lines does not count as a part of it.
+#[tokio::test]
+async fn a_binary_message_of_exactly_the_limit_is_not_abandoned_before_its_last_byte() {
+    const LIMIT: usize = 1000;
+    let (mut far, near) = one_way();
+    let mut reader = FrameReader::new(near, Framing::Lines, LIMIT).announcing(16);
+    reader.accept_binary();
+    let len = u32::try_from(LIMIT).unwrap().to_be_bytes();
+    let message = [&[0], &len[..], &[1; LIMIT - 1]].concat();
+    far.write_all(&message).await.unwrap();
+    let Incoming::Long { max_len } = reader.next().await else { panic!("it is announced") };
+    reader.limit_unfinished(max_len);
+    let rest = async {
+        tokio::task::yield_now().await;
+        far.write_all(&[1]).await.unwrap();
+    };
+    let (incoming, ()) = tokio::join!(reader.next(), rest);
+    assert!(matches!(&incoming, Incoming::Message(message) if message.len() == LIMIT), "{incoming:?}");
+}

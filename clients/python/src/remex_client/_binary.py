@@ -27,6 +27,7 @@ _HAS_INCARNATION, _HAS_SESSION = 1, 2
 _OUTPUT_HEAD = struct.Struct("!BBBBHHQQ")
 _OUTPUT_HEAD_LEN = _OUTPUT_HEAD.size
 _MESSAGE_HEAD = struct.Struct("!II")
+MESSAGE_HEAD_LEN = _MESSAGE_HEAD.size
 
 #: The kind and the three bytes after it, which are 0.
 _MESSAGE_WORD = MESSAGE << 24

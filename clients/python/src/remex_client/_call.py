@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ._binary import message_head, with_base64, write_message
+from ._binary import MESSAGE_HEAD_LEN, message_head, with_base64, write_message
 from ._codec import encode_base64, encode_base64_bytes, encode_json
 from ._errors import RemexError, UsageError
 from ._link import Link
@@ -136,6 +136,8 @@ class Call:
         if not self._json or (self._attached and not is_binary):
             self._json, self._attached = write_message(self._request) if is_binary else (encode(self._request), [])
         length = len(self._json) + sum(map(len, self._attached))
+        if self._attached:
+            length += MESSAGE_HEAD_LEN
         if 0 < limit < length:
             raise UsageError(
                 f"`{self.method}` needs a message of {length} bytes; the server accepts {limit}", "send it in parts"

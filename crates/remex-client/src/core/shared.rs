@@ -405,11 +405,20 @@ impl Core {
         let _ = self.welcome.set(welcome.clone());
         let is_binary = welcome.capabilities.enabled.contains(&Capability::BinaryFrames);
         self.is_binary.store(is_binary, Ordering::Relaxed);
-        let (earlier, queues, unfollowed): (Vec<_>, Vec<_>, Vec<_>) = {
+        let limit = welcome.limits.message_bytes;
+        let len = |body: &Body| (if is_binary { body.len() } else { body.json_len() }) as u64 + ID_BYTES;
+        let (earlier, queues, unfollowed, too_long): (Vec<_>, Vec<_>, Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             let CoreState { pending, outgoing, .. } = &mut *state;
             *outgoing = Outgoing::default();
-            outgoing.requests.extend(pending.connect().map(|(id, _)| id));
+            // As base64, what was short enough before may be too long for this server.
+            let (fits, too_long): (Vec<_>, Vec<_>) = pending
+                .connect()
+                .map(|(id, call)| (id, len(&call.body)))
+                .partition(|(_, len)| limit == 0 || *len <= limit);
+            outgoing.requests.extend(fits.into_iter().map(|(id, _)| id));
+            let too_long =
+                too_long.into_iter().filter_map(|(id, len)| Some((pending.complete(id)?, len))).collect();
             let enabled = &welcome.capabilities.enabled;
             state.enabled = Enabled {
                 cancel: enabled.contains(&Capability::Cancel),
@@ -425,8 +434,13 @@ impl Core {
                     .iter_mut()
                     .map(|(id, incarnation)| (*incarnation = None, id.clone()).1)
                     .collect(),
+                too_long,
             )
         };
+        for (call, bytes) in too_long {
+            let error = Error::TooLong { method: call.method, bytes, limit };
+            call.complete(self, Err(error));
+        }
         for queue in earlier {
             queue.on_succeeded();
         }

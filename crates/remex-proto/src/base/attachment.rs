@@ -76,7 +76,12 @@ pub(super) fn take(offset: usize, len: usize) -> Result<Bytes, InvalidReference>
             return Err(InvalidReference::Again { offset, from: unread.from });
         }
         unread.from = end;
-        Ok(unread.bytes.slice(offset..end))
+        // A small member must not keep a large message alive.
+        Ok(if len < unread.bytes.len() / 2 {
+            Bytes::copy_from_slice(&unread.bytes[offset..end])
+        } else {
+            unread.bytes.slice(offset..end)
+        })
     })
 }
 

@@ -144,7 +144,7 @@ impl FrameReader {
 
     /// Returns the received length of the current message in bytes.
     pub fn unfinished_len(&self) -> usize {
-        self.decoder.unfinished_len(self.max_message_len).0
+        self.decoder.unfinished_len().0
     }
 
     /// Adds bytes that were already read from the connection.
@@ -179,7 +179,7 @@ impl FrameReader {
                 }
                 return incoming;
             }
-            let (received, max_len) = self.decoder.unfinished_len(self.max_message_len);
+            let (received, max_len) = self.decoder.unfinished_len();
             if received > self.allowed_len {
                 return self.give_up(received);
             }
@@ -280,9 +280,9 @@ impl FrameDecoder {
     }
 
     /// Returns the received length of the current message, and its maximum length.
-    fn unfinished_len(&self, limit: usize) -> (usize, usize) {
+    fn unfinished_len(&self) -> (usize, usize) {
         match self {
-            FrameDecoder::Lines(framer) => (framer.unfinished_len(), framer.unfinished_max_len().min(limit)),
+            FrameDecoder::Lines(framer) => (framer.unfinished_len(), framer.unfinished_max_len()),
             FrameDecoder::WebSocket(decoder) => decoder.unfinished_len(),
         }
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use remex_proto::{
     Call, RequestId, TraceContext,
     attachment::{self, Attached},
-    binary, message,
+    binary, blob, message,
     process::Started,
 };
 use remex_rpc::{SendBuffer, memory::Reply};
@@ -91,6 +91,18 @@ impl Body {
             Self::Wire(body) => body.len(),
             Self::Attached(body) => binary::MESSAGE_HEAD_LEN + body.json.len() + body.attached.len,
             Self::Memory(_) => 0,
+        }
+    }
+
+    /// Returns that length for a connection that takes no binary messages.
+    pub(super) fn json_len(&self) -> usize {
+        match self {
+            Self::Attached(body) => {
+                let base64: usize =
+                    body.attached.pieces.iter().map(|piece| blob::encoded_len(piece.len())).sum();
+                body.json.len() + base64
+            }
+            Self::Wire(_) | Self::Memory(_) => self.len(),
         }
     }
 
