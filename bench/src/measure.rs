@@ -222,7 +222,7 @@ impl Scale {
         pty_bytes: 64 << 20,
         lines: 1_500_000,
         echoes: 2000,
-        idle: 200,
+        idle: 1000,
         crowd: 6000,
         stall: Duration::from_secs(2),
         questions: 5000,
